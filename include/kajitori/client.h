@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The other side of the channel: find runs and talk to them. docs/protocol.md specifies what goes
+ * over the socket; results and events are handed over as its JSON texts.
+ */
+#ifndef KAJITORI_CLIENT_H
+#define KAJITORI_CLIENT_H
+
+#include <kajitori/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the registry: which runs are there ---- */
+
+typedef struct kj_run_list kj_run_list;
+
+typedef struct kj_run_info {
+    uint32_t size;
+    int32_t pid; /* of the training process */
+    const char *id;
+    const char *name;
+    const char *dir;       /* folder of the doors */
+    const char *framework; /* "" when not said */
+    const char *study;     /* label, "" for a run outside a study */
+    int64_t trial;         /* label, -1 for a run outside a study */
+    double start_time;     /* seconds since 1970 */
+    const char *json;      /* the whole run.json */
+} kj_run_info;
+
+/*
+ * The live runs, oldest first, of `runtime_dir` or, when that is NULL, of every place where a run
+ * of this user may be. Doors of dead runs are removed on the way. No folder at all is an empty
+ * list.
+ */
+KJ_API int kj_run_list_load(const char *runtime_dir, kj_run_list **ret_list, kj_error *err);
+KJ_API void kj_run_list_free(kj_run_list *list);
+KJ_API uint64_t kj_run_list_size(const kj_run_list *list);
+/* Borrowed from the list. `index` < size. */
+KJ_API const kj_run_info *kj_run_list_get(const kj_run_list *list, uint64_t index);
+/*
+ * The one run whose id begins with `prefix` (an exact id wins), or the only one when `prefix` is
+ * NULL or "". KJ_ENORUN, or KJ_EAMBIGUOUS with the candidates in the message.
+ */
+KJ_API int kj_run_list_find(const kj_run_list *list, const char *prefix,
+                            const kj_run_info **ret_info, kj_error *err);
+
+/* ---- one connection ---- */
+
+typedef struct kj_client kj_client;
+
+/* Connects to the run's socket and says hello. `dir` = kj_run_info.dir. KJ_ENORUN when nobody
+ * listens, KJ_EPROTO for an unknown version. */
+KJ_API int kj_client_open(const char *dir, kj_client **ret_client, kj_error *err);
+KJ_API void kj_client_close(kj_client *client);
+/* For poll(2): readable when an event may be there. Borrowed. */
+KJ_API int kj_client_get_fd(const kj_client *client);
+
+/*
+ * One request and its answer. `params_json` is an object, or NULL. timeout_ms < 0 waits for ever.
+ * *ret_json: the JSON-RPC result, for kj_free. KJ_EREJECTED etc. with the run's own message when it
+ * answers with an error, KJ_ETIMEOUT, KJ_EENDED when the run ended meanwhile. Events that arrive
+ * meanwhile are kept for kj_client_next_event.
+ */
+KJ_API int kj_client_call(kj_client *client, const char *method, const char *params_json,
+                          int timeout_ms, char **ret_json, kj_error *err);
+
+/*
+ * The next event (the `params` of an event notification) as JSON: 1 with *ret_json, 0 when none
+ * came within timeout_ms, KJ_EENDED after the last one.
+ */
+KJ_API int kj_client_next_event(kj_client *client, int timeout_ms, char **ret_json, kj_error *err);
+
+enum kj_wait {
+    KJ_WAIT_ACCEPTED = 0, /* the run has checked, numbered and journalled it */
+    KJ_WAIT_APPLIED = 1,  /* the training thread has carried it out */
+    KJ_WAIT_DONE = 2      /* and what it started is finished */
+};
+
+/*
+ * Sends a command and waits. `params_json`: the params of the protocol's "command" ({"verb": …,
+ * "args": {…}, …} or {"line": "set lr=0.1"}). *ret_json: the newest state of the command: {"seq",
+ * "state", "verb", "step", "old", "new", "result", …}; on KJ_EREJECTED and KJ_EFAILED err->message
+ * is the run's reason and *ret_json is untouched. KJ_ETIMEOUT: it stays accepted and may still be
+ * applied; KJ_EENDED.
+ */
+KJ_API int kj_client_command(kj_client *client, const char *params_json, int wait, int timeout_ms,
+                             char **ret_json, kj_error *err);
+
+/* ---- journals, also of runs that have ended ---- */
+
+typedef int (*kj_journal_fn)(void *userdata, const char *json_line);
+
+/*
+ * Finds the journal of the run whose id begins with `prefix` (NULL: the newest one) and calls `fn`
+ * for each line, oldest first; a nonzero return of `fn` ends it. A torn last line is left out.
+ * *ret_run_id, if not NULL, is for kj_free. KJ_ENORUN, KJ_EAMBIGUOUS, KJ_EIO.
+ */
+KJ_API int kj_journal_read(const char *state_dir, const char *prefix, kj_journal_fn fn,
+                           void *userdata, char **ret_run_id, kj_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

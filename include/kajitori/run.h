@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The training side: a run that can be steered from outside while it goes on.
+ *
+ *     kj_run *run;
+ *     if (kj_run_open(NULL, &run, &err) < 0) ...
+ *     kj_run_add_param(run, &(kj_param){.size = sizeof(kj_param), .name = "lr", ...}, &err);
+ *     for (epoch = 0; epoch < epochs && !kj_run_should_stop(run); epoch++) {
+ *         kj_run_begin_epoch(run, epoch);
+ *         for (...; ...; step++) {
+ *             if (kj_run_begin_step(run, step) & KJ_RUN_STOP) break;
+ *             train_one_batch();
+ *         }
+ *         kj_run_report(run, "loss", step, loss, NULL);
+ *         kj_run_end_epoch(run, epoch);
+ *     }
+ *     kj_run_close(run);
+ *
+ * A helper thread owns the doors (FIFO, socket) and answers questions at once, also while the
+ * training is inside a long call. Commands that change something are carried out in the thread that
+ * calls kj_run_begin_step, kj_run_poll or kj_run_end_epoch, and only there: callbacks (setters,
+ * verbs) never run anywhere else. These calls cost one atomic load while there is nothing to do.
+ *
+ * All functions of one run are for one thread, the training thread, unless said otherwise. After
+ * fork() the child's copy of a run is deaf: its calls do nothing, the doors stay with the parent.
+ */
+#ifndef KAJITORI_RUN_H
+#define KAJITORI_RUN_H
+
+#include <kajitori/error.h>
+#include <kajitori/value.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kj_run kj_run;
+
+enum kj_run_flag {
+    KJ_RUN_STRICT = 1 /* a door that cannot be opened is an error of kj_run_open, not a warning */
+};
+
+/* Every pointer may be NULL, every number 0: the default in brackets. Strings are copied. */
+typedef struct kj_run_options {
+    uint32_t size;
+    uint32_t flags;     /* enum kj_run_flag */
+    const char *name;   /* what `kajitori ps` shows [the program's file name] */
+    const char *run_id; /* 1 to 64 of [A-Za-z0-9._-], not beginning with a dot [$KAJITORI_RUN_ID if
+                           free, else made up] */
+    const char *fifo_path;   /* a FIFO at this path too; made (mode 0600) when missing, an existing
+                                FIFO is used as it is */
+    const char *framework;   /* shown by status, for example "keras 3.15.1 (tensorflow)" */
+    const char *runtime_dir; /* folder of the doors [$KAJITORI_RUNTIME_DIR,
+                                $XDG_RUNTIME_DIR/kajitori, /tmp/kajitori-UID] */
+    const char *state_dir; /* folder of the journals [$KAJITORI_STATE_DIR, $XDG_STATE_HOME/kajitori,
+                              ~/.local/state/kajitori] */
+    int64_t total_steps;   /* for progress; 0 = not known */
+    int64_t total_epochs;
+} kj_run_options;
+
+#define KJ_RUN_OPTIONS_INIT                                                 \
+    {                                                                       \
+        sizeof(kj_run_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0 \
+    }
+
+/*
+ * Opens the doors, starts the helper thread, publishes the run. `options` may be NULL.
+ * A channel that cannot be had (no writable folder, a regular file where the FIFO should be, ...)
+ * is one warning to the log hook, and the call succeeds with a run whose other doors work, or with
+ * a deaf run if none does: a training never dies of its rudder. With KJ_RUN_STRICT it is an error.
+ * KJ_EARG for options that cannot be meant (a malformed run_id), KJ_EMEM.
+ */
+KJ_API int kj_run_open(const kj_run_options *options, kj_run **ret_run, kj_error *err);
+
+/*
+ * Ends the run: commands that were accepted and never applied are journalled and answered as such,
+ * waiting clients are told, the doors are removed, the thread is joined. NULL is fine.
+ */
+KJ_API void kj_run_close(kj_run *run);
+
+/* The run's id, valid until kj_run_close. Any thread. */
+KJ_API const char *kj_run_id(const kj_run *run);
+
+/* The folder of the doors, "" when the run is deaf; valid until kj_run_close. Any thread. */
+KJ_API const char *kj_run_dir(const kj_run *run);
+
+/*
+ * What the calls below return, as bits. A stop stays set once it was applied.
+ */
+enum kj_run_bits {
+    KJ_RUN_STOP = 1 /* a stop was applied: leave the training loop */
+};
+
+/*
+ * A safe point: carries out the commands that are due (at=now), waits in it while paused, and
+ * returns enum kj_run_bits. One atomic load when there is nothing to do. Errors of callbacks go to
+ * the sender, not to the training.
+ */
+KJ_API int kj_run_poll(kj_run *run);
+
+/*
+ * Step number `step` (0-based, counted over the whole training) begins: publishes the counter,
+ * carries out what was scheduled for this or an earlier step, then as kj_run_poll.
+ */
+KJ_API int kj_run_begin_step(kj_run *run, int64_t step);
+
+/* Epoch number `epoch` (0-based) begins: publishes the counter, then as kj_run_poll. */
+KJ_API int kj_run_begin_epoch(kj_run *run, int64_t epoch);
+
+/* The epoch ends: carries out what was scheduled for the end of this or an earlier epoch
+ * (at=epoch), then as kj_run_poll. */
+KJ_API int kj_run_end_epoch(kj_run *run, int64_t epoch);
+
+/* Nonzero once a stop was applied. Any thread. */
+KJ_API int kj_run_should_stop(const kj_run *run);
+
+/* The reason given with the stop that was applied, "" when none was given or nothing was applied;
+ * valid until kj_run_close. */
+KJ_API const char *kj_run_stop_reason(const kj_run *run);
+
+/* What the training is doing now, for status: "train", "validation", "checkpoint", ... Copied, at
+ * most 63 bytes. */
+KJ_API void kj_run_set_phase(kj_run *run, const char *phase);
+
+/*
+ * Reports metric `tag` (1 to 512 bytes of UTF-8) at `step`. NaN and infinities are values. It
+ * reaches status and those who watch; a slow reader loses the oldest reports and is told so, the
+ * training never waits. KJ_EARG for an empty or too long tag.
+ */
+KJ_API int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_error *err);
+
+/* ------------------------------------------------------------------------------------------------------------------
+ */
+
+enum kj_effect { KJ_EFFECT_STEP = 0, KJ_EFFECT_EPOCH = 1, KJ_EFFECT_RESTART = 2 };
+
+enum kj_param_flag {
+    KJ_PARAM_MIN = 1,           /* `min` holds */
+    KJ_PARAM_MAX = 2,           /* `max` holds */
+    KJ_PARAM_MIN_EXCLUSIVE = 4, /* value > min instead of >= */
+    KJ_PARAM_READ_ONLY = 8      /* get only; `set` is NULL */
+};
+
+/*
+ * Parameters: what `kajitori get` and `set` see. NaN and infinities are always refused, so a setter
+ * sees finite values of the declared type and range only. Both callbacks run in the training
+ * thread, at a safe point.
+ */
+typedef struct kj_param {
+    uint32_t size;
+    int32_t type;     /* enum kj_type, not KJ_TYPE_NONE */
+    const char *name; /* a letter, then letters, digits, "_", "-", "." up to 64 bytes; not one of
+                         the reserved keys of docs/protocol.md */
+    const char *unit; /* "1/s", ...; NULL = none */
+    const char *help; /* one line; NULL = none */
+    uint32_t flags;   /* enum kj_param_flag */
+    int32_t effect;   /* enum kj_effect: when a new value takes effect */
+    double min;       /* for KJ_TYPE_INT and KJ_TYPE_FLOAT */
+    double max;
+    /* Fills *ret_value with the value in force. A string stays valid until the next call. */
+    int (*get)(void *userdata, kj_value *ret_value, kj_error *err);
+    /* Puts `value` in force. It is read back through `get`, and both old and new go into the reply.
+     */
+    int (*set)(void *userdata, const kj_value *value, kj_error *err);
+    void *userdata;
+} kj_param;
+
+/* Registers a parameter, calls its getter once. Strings are copied. KJ_EEXIST for a name that is
+ * taken, KJ_EARG, or the getter's error. */
+KJ_API int kj_run_add_param(kj_run *run, const kj_param *param, kj_error *err);
+
+/* ------------------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct kj_call kj_call;
+
+enum kj_arg_flag { KJ_ARG_MIN = 1, KJ_ARG_MAX = 2, KJ_ARG_MIN_EXCLUSIVE = 4, KJ_ARG_REQUIRED = 16 };
+
+/* One argument of an own verb, given as key=value. */
+typedef struct kj_arg {
+    uint32_t size;
+    int32_t type;
+    const char *name;
+    const char *help;
+    uint32_t flags; /* enum kj_arg_flag */
+    int32_t reserved;
+    double min;
+    double max;
+} kj_arg;
+
+/* A verb of the program's own. `args` is an array of n_args; help shows it. */
+typedef struct kj_verb {
+    uint32_t size;
+    uint32_t flags; /* 0 */
+    const char *name;
+    const char *help;
+    const kj_arg *args;
+    uint64_t n_args;
+    /* Carries it out, in the training thread. An error is the reply "failed" with its message. */
+    int (*run)(void *userdata, kj_call *call, kj_error *err);
+    void *userdata;
+} kj_verb;
+
+/* Registers an own verb. Strings are copied. KJ_EEXIST for a name that is taken (the built-in ones
+ * too), KJ_EARG. */
+KJ_API int kj_run_add_verb(kj_run *run, const kj_verb *verb, kj_error *err);
+
+/* The argument `name`: 1 and *ret_value (valid during the call), or 0 when it was not given. */
+KJ_API int kj_call_get_arg(const kj_call *call, const char *name, kj_value *ret_value);
+
+/* All arguments as one JSON object; valid during the call. */
+KJ_API const char *kj_call_get_args_json(const kj_call *call);
+
+/* The step and epoch at which the call is carried out. */
+KJ_API int64_t kj_call_get_step(const kj_call *call);
+KJ_API int64_t kj_call_get_epoch(const kj_call *call);
+
+/* Sets the result that the sender sees, any JSON text. KJ_EDATA when it is not JSON. */
+KJ_API int kj_call_set_result(kj_call *call, const char *json, kj_error *err);
+
+/* ------------------------------------------------------------------------------------------------------------------
+ */
+
+/*
+ * For bindings. The counters that the helper thread shares with the training: naturally aligned
+ * memory that lives as long as the run, read and written with plain (relaxed atomic) accesses. A
+ * binding whose calls into C are slow does
+ *
+ *     cell->step = step; if (cell->pending || step >= cell->due_step) kj_run_begin_step(run, step);
+ */
+typedef struct kj_run_cell {
+    uint32_t pending;  /* nonzero: something is to be done at the next safe point; read only */
+    uint32_t reserved; /* written by the library */
+    int64_t step;  /* newest step begun, -1 before the first; written by the training thread only */
+    int64_t epoch; /* newest epoch begun, -1 before the first; likewise */
+    int64_t due_step; /* smallest step for which something is scheduled, INT64_MAX for none; read
+                         only */
+} kj_run_cell;
+
+KJ_API kj_run_cell *kj_run_get_cell(kj_run *run);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

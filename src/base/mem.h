@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scope clean-up and growing arrays. */
+#ifndef KJI_MEM_H
+#define KJI_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* `KJI_CLEANUP(kji_freep) char *text = NULL;` frees text when its scope is left. */
+#define KJI_CLEANUP(function) __attribute__((cleanup(function)))
+
+static inline void kji_freep(void *pointer_to_pointer)
+{
+    free(*(void **)pointer_to_pointer);
+}
+
+static inline void kji_closep(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+}
+
+/* Hands a pointer over: the variable is NULL afterwards. */
+static inline void *kji_take(void *pointer_to_pointer)
+{
+    void *taken = *(void **)pointer_to_pointer;
+    *(void **)pointer_to_pointer = NULL;
+    return taken;
+}
+
+/*
+ * Makes room for at least `need` elements in *array: doubles, starting at 8. false when memory is
+ * gone (array and capacity are unchanged). New elements are not initialised.
+ */
+bool kji_reserve(void *pointer_to_array, size_t *capacity, size_t need, size_t element_size);
+
+/* asprintf without surprises: NULL when memory is gone. */
+char *kji_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* FNV-1a, for tables of names. */
+size_t kji_hash(const void *bytes, size_t size);
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * strtod and printf follow the locale that the host program has set (a comma as decimal point in
+ * German, other digits' separators elsewhere). Parsing goes through a private "C" locale; printing
+ * maps whatever stands for the point back to ".".
+ */
+#include "number.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
+static locale_t c_locale;
+
+static void make_c_locale(void)
+{
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+static double parse_c(const char *text, char **ret_end)
+{
+    pthread_once(&c_locale_once, make_c_locale);
+    return c_locale ? strtod_l(text, ret_end, c_locale) : strtod(text, ret_end);
+}
+
+bool kji_parse_double(const char *text, size_t size, double *ret_value)
+{
+    char copy[400];
+    if (size == 0 || size >= sizeof copy || memchr(text, 0, size))
+        return false;
+    memcpy(copy, text, size);
+    copy[size] = 0;
+    if (copy[strspn(copy, "0123456789+-.eEnNaAiIfFtTyY")] != 0)
+        return false;
+    char *end;
+    double value = parse_c(copy, &end);
+    if (end != copy + size)
+        return false;
+    *ret_value = value;
+    return true;
+}
+
+bool kji_parse_int64(const char *text, size_t size, int64_t *ret_value)
+{
+    char copy[32];
+    if (size == 0 || size >= sizeof copy)
+        return false;
+    memcpy(copy, text, size);
+    copy[size] = 0;
+    if (strlen(copy) != size || copy[strspn(copy, "0123456789+-")] != 0)
+        return false;
+    char *end;
+    errno = 0;
+    long long value = strtoll(copy, &end, 10);
+    if (end != copy + size || errno != 0)
+        return false;
+    *ret_value = value;
+    return true;
+}
+
+/* printf's "%.*e", with "." for the locale's decimal point, which may be several bytes. */
+static void print_c(char *text, size_t room, int precision, double value)
+{
+    snprintf(text, room, "%.*e", precision, value);
+    char *to = text;
+    bool in_point = false;
+    for (const char *from = text; *from; from++) {
+        bool known = strchr("0123456789+-e", *from) != NULL;
+        if (known || !in_point)
+            *to++ = known ? *from : '.';
+        in_point = !known;
+    }
+    *to = 0;
+}
+
+char *kji_double_text(double value, char text[KJI_DOUBLE_TEXT])
+{
+    if (isnan(value))
+        return strcpy(text, "nan");
+    if (isinf(value))
+        return strcpy(text, value < 0 ? "-inf" : "inf");
+    char shortest[40];
+    for (int precision = 0; precision <= 16; precision++) {
+        print_c(shortest, sizeof shortest, precision, value);
+        if (parse_c(shortest, NULL) == value)
+            break;
+    }
+    /* shortest is "[-]d[.ddd]e±xx": digits and exponent, laid out anew as Python does. */
+    const char *from = shortest;
+    char *to = text;
+    if (*from == '-')
+        *to++ = *from++;
+    char digits[20];
+    int n_digits = 0;
+    for (; *from != 'e'; from++)
+        if (*from != '.')
+            digits[n_digits++] = *from;
+    int exponent = atoi(from + 1);
+    if (exponent < -4 || exponent >= 16) {
+        *to++ = digits[0];
+        if (n_digits > 1) {
+            *to++ = '.';
+            memcpy(to, digits + 1, (size_t)n_digits - 1);
+            to += n_digits - 1;
+        }
+        snprintf(to, 8, "e%+03d", exponent);
+        return text;
+    }
+    int point = exponent + 1; /* digits before the point */
+    if (point <= 0)
+        sprintf(to, "0.%.*s%.*s", -point, "000", n_digits, digits);
+    else if (n_digits <= point)
+        sprintf(to, "%.*s%.*s.0", n_digits, digits, point - n_digits, "000000000000000");
+    else
+        sprintf(to, "%.*s.%.*s", point, digits, n_digits - point, digits + point);
+    return text;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every C test includes: cmocka in the order it wants, and a few helpers. */
+#ifndef KJI_TEST_H
+#define KJI_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* Removes a folder that the test made, with what is in it. */
+void kji_test_remove_tree(const char *path);
+
+/* A path below the repository's tests/data; valid until the next call. */
+const char *kji_test_data(const char *name);
+
+#endif
