@@ -19,9 +19,12 @@ int kji_json_parse(const char *text, size_t size, struct json_object **ret_json,
         return kji_fail_memory(err);
     struct json_object *json = json_tokener_parse_ex(tokener, text, (int)size);
     enum json_tokener_error state = json_tokener_get_error(tokener);
-    if (state == json_tokener_continue) /* a bare number ends only at what follows it */
-        json = json_tokener_parse_ex(tokener, "\n", 1), state = json_tokener_get_error(tokener);
     size_t used = json_tokener_get_parse_end(tokener);
+    if (state == json_tokener_continue) { /* a bare number ends only at what follows it */
+        json = json_tokener_parse_ex(tokener, "\n", 1);
+        state = json_tokener_get_error(tokener);
+        used = size;
+    }
     json_tokener_free(tokener);
     if (state == json_tokener_success) {
         size_t end = used < size ? used : size;
