@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about the repository itself that a machine can check."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("KAJITORI_BIN", TOP / "build/kajitori")).parent
+
+# What a layer may include: itself and these (docs/architecture.md). The engine's layers reach libkajitori by public headers only.
+LAYERS = {
+    "base": set(),
+    "math": {"base"},
+    "metric": {"base", "math"},
+    "control": {"base", "math", "metric"},
+    "study": {"base", "math"},
+    "sampler": {"base", "math", "study"},
+    "pruner": {"base", "math", "study"},
+    "storage": {"base", "math", "study"},
+    "engine": {"base", "math", "study", "sampler", "pruner", "storage"},
+    "supervise": {"base", "math", "study", "engine"},
+}
+CORE_HEADERS = ["error.h", "value.h", "run.h", "client.h", "metric.h"]
+ENGINE_HEADERS = ["study.h", "tune.h"]
+
+
+def declared(headers: list[str]) -> set[str]:
+    """The functions that the public headers declare."""
+    names = set()
+    for header in headers:
+        text = re.sub(r"/\*.*?\*/", "", (TOP / "include/kajitori" / header).read_text(), flags=re.S)
+        names |= set(re.findall(r"KJ_API[^;(]*?\b(kj_\w+)\s*\(", text))
+    return names
+
+
+def exported(library: str) -> set[str]:
+    out = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    return {line.split()[2].split("@")[0] for line in out.splitlines() if line.split()[1] in "TDBRW"}
+
+
+@pytest.mark.parametrize(
+    ("library", "headers"),
+    [("libkajitori.so", CORE_HEADERS), ("libkajitori-engine.so", ENGINE_HEADERS)],
+)
+def test_a_library_exports_exactly_what_its_headers_declare(library, headers):
+    names = exported(str(BUILD / "src" / library))
+    assert names == declared(headers)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_includes_only_what_stands_above_it(layer):
+    owner = {path.name: path.parent.name for path in (TOP / "src").glob("*/*.h")}
+    for path in (TOP / "src" / layer).glob("*.[ch]"):
+        if path.name.endswith("-test.c"):
+            continue
+        for name in re.findall(r'^#include "([^"]+)"', path.read_text(), flags=re.M):
+            assert name in owner, f"{path.name} includes {name}, which is in no layer"
+            assert owner[name] == layer or owner[name] in LAYERS[layer], f"{path.name} includes {name} of {owner[name]}"
+
+
+def test_file_names_are_unique():
+    names = [path.name for path in (TOP / "src").glob("*/*.[ch]")] + [path.name for path in (TOP / "cli").glob("*.[ch]")]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("header", ["kajitori.h", "kajitori/engine.h", *(f"kajitori/{h}" for h in CORE_HEADERS + ENGINE_HEADERS)])
+@pytest.mark.parametrize("language", [["gcc", "-std=c99"], ["g++", "-std=c++11", "-x", "c++"]])
+def test_a_public_header_stands_alone_in_c99_and_cpp(header, language, tmp_path):
+    source = tmp_path / "a.c"
+    source.write_text(f"#include <{header}>\nint main(void) {{ return 0; }}\n")
+    subprocess.run(
+        [*language, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I", TOP / "include", source], check=True
+    )
+
+
+def test_the_command_uses_public_headers_only():
+    for path in (TOP / "cli").glob("*.[ch]"):
+        for name in re.findall(r'^#include "([^"]+)"', path.read_text(), flags=re.M):
+            assert (TOP / "cli" / name).exists(), f"{path.name} includes {name}"
+
+
+def test_the_training_side_library_stays_light():
+    out = subprocess.run(["readelf", "-d", BUILD / "src/libkajitori.so"], capture_output=True, text=True, check=True).stdout
+    needed = set(re.findall(r"NEEDED.*\[(.*?)\]", out))
+    allowed = {"libc.so.6", "libm.so.6", "libjson-c.so.5", "libisal.so.2", "libpcre2-8.so.0", "ld-linux-x86-64.so.2"}
+    assert needed <= allowed
+
+
+def test_links_in_the_documents_lead_somewhere():
+    for page in [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(TOP)} links to {target}"
