@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which runs are there: one folder per run below each runtime folder (docs/protocol.md section 1).
+ *
+ * A run holds an exclusive flock(2) on the file `lock` in its folder for life, so the kernel frees
+ * it at any death. Whoever lists asks for a shared lock without waiting: refused means alive, and
+ * nothing was disturbed; granted means dead, and while we hold it the known names are removed. A
+ * run that opens takes its lock before its folder has anything to remove, and looks whether the
+ * folder is still there afterwards. Links are never followed, and a folder that is not ours alone
+ * is not looked into.
+ */
+#include "registry.h"
+
+#include "errors.h"
+#include "files.h"
+#include "json.h"
+#include "mem.h"
+#include "places.h"
+#include "strbuf.h"
+
+#include <kajitori/client.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum {
+    RUN_JSON_LIMIT = 1024 * 1024,
+    NAMES_SHOWN = 8,
+    UNLOCKED_GRACE_S = 60 /* a folder without a lock file this young is one being made */
+};
+
+typedef struct run_entry {
+    kj_run_info info;
+    char *dir;
+    char *json_text;
+    struct json_object *json; /* what info's strings point into */
+    char id[KJI_RUN_ID_MAX + 1];
+} run_entry;
+
+struct kj_run_list {
+    run_entry **entries;
+    size_t n_entries, capacity;
+    kji_strbuf places; /* those looked in, for messages */
+};
+
+/* ---- picking by prefix ---- */
+
+static void add_names(kji_strbuf *text, const char *const *ids, size_t n_ids, const char *prefix)
+{
+    size_t prefix_size = strlen(prefix), shown = 0, left = 0;
+    for (size_t k = 0; k < n_ids; k++) {
+        if (strncmp(ids[k], prefix, prefix_size) != 0)
+            continue;
+        if (shown == NAMES_SHOWN) {
+            left++;
+            continue;
+        }
+        kji_strbuf_printf(text, "%s%s", shown++ ? ", " : "", ids[k]);
+    }
+    if (left)
+        kji_strbuf_printf(text, " and %zu more", left);
+}
+
+int kji_pick_run(const char *const *ids, size_t n_ids, const char *prefix, const char *what,
+                 kj_error *err)
+{
+    if (!prefix)
+        prefix = "";
+    size_t prefix_size = strlen(prefix), n_found = 0, found = 0;
+    for (size_t k = 0; k < n_ids; k++) {
+        if (strncmp(ids[k], prefix, prefix_size) != 0)
+            continue;
+        if (prefix_size > 0 && strcmp(ids[k], prefix) == 0)
+            return (int)k;
+        found = k;
+        n_found++;
+    }
+    if (n_found == 1)
+        return (int)found;
+    KJI_CLEANUP(kji_strbuf_done) kji_strbuf names = KJI_STRBUF_INIT;
+    if (n_found > 1) {
+        add_names(&names, ids, n_ids, prefix);
+        if (prefix_size == 0)
+            return kji_fail(err, KJ_EAMBIGUOUS, "there are %zu %ss, name one: %s", n_found, what,
+                            names.text);
+        return kji_fail(err, KJ_EAMBIGUOUS, "'%s' fits %zu %ss: %s", prefix, n_found, what,
+                        names.text);
+    }
+    add_names(&names, ids, n_ids, "");
+    if (n_ids == 0)
+        return kji_fail(err, KJ_ENORUN, "there is no %s", what);
+    return kji_fail(err, KJ_ENORUN, "no %s begins with '%s'; there is %s", what, prefix,
+                    names.text);
+}
+
+/* ---- one run's folder ---- */
+
+static void free_entry(run_entry *entry)
+{
+    if (!entry)
+        return;
+    free(entry->dir);
+    free(entry->json_text);
+    json_object_put(entry->json);
+    free(entry);
+}
+
+static bool is_ours_alone(int dir_fd)
+{
+    struct stat st;
+    return fstat(dir_fd, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+           (st.st_mode & 077) == 0;
+}
+
+static bool is_known_name(const char *name)
+{
+    static const char *const known[] = {"ctl", "sock", "run.json"};
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (strcmp(name, known[k]) == 0)
+            return true;
+    return strncmp(name, ".run.json.", 10) == 0; /* left when a writer died before its rename */
+}
+
+/* Removes what a dead run left. Anything we do not know keeps the folder. `lock` goes last, so that
+ * until then others see that the run is dead. */
+static void remove_dead(int parent_fd, const char *id, int run_fd)
+{
+    int listing_fd = openat(run_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listing = listing_fd < 0 ? NULL : fdopendir(listing_fd);
+    if (!listing) {
+        kji_closep(&listing_fd);
+        return;
+    }
+    for (struct dirent *item; (item = readdir(listing));)
+        if (is_known_name(item->d_name))
+            unlinkat(run_fd, item->d_name, 0);
+    closedir(listing);
+    unlinkat(run_fd, "lock", 0);
+    /* Fails when something is left in it, or when another lister was faster: both are fine. */
+    unlinkat(parent_fd, id, AT_REMOVEDIR);
+}
+
+static bool is_young(int dir_fd)
+{
+    struct stat st;
+    return fstat(dir_fd, &st) == 0 && time(NULL) - st.st_ctime < UNLOCKED_GRACE_S;
+}
+
+/* Whether the run of this folder lives. A dead one is removed. */
+static bool is_live(int parent_fd, const char *id, int run_fd)
+{
+    KJI_CLEANUP(kji_closep)
+    int lock_fd = openat(run_fd, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (lock_fd < 0) {
+        if (errno == ENOENT && !is_young(run_fd))
+            remove_dead(parent_fd, id, run_fd);
+        return false;
+    }
+    if (flock(lock_fd, LOCK_SH | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK;
+    remove_dead(parent_fd, id, run_fd);
+    return false;
+}
+
+static const char *text_or(struct json_object *json, const char *key, const char *otherwise)
+{
+    const char *text = kji_json_string(json, key);
+    return text ? text : otherwise;
+}
+
+static void fill_info(run_entry *entry)
+{
+    struct json_object *start;
+    int64_t number;
+    kj_run_info *info = &entry->info;
+    info->size = sizeof *info;
+    info->id = entry->id;
+    info->dir = entry->dir;
+    info->json = entry->json_text;
+    info->name = text_or(entry->json, "name", "");
+    info->framework = text_or(entry->json, "framework", "");
+    info->study = text_or(entry->json, "study", "");
+    info->trial = kji_json_int(entry->json, "trial", &number) ? number : -1;
+    info->pid = kji_json_int(entry->json, "pid", &number) ? (int32_t)number : 0;
+    if (!json_object_object_get_ex(entry->json, "start_time", &start) ||
+        !kji_json_get_double(start, &info->start_time))
+        info->start_time = 0;
+}
+
+/* Reads run.json. One that is missing or damaged does not hide a run that lives. */
+static int load_entry(const char *place, const char *id, int run_fd, run_entry **ret_entry,
+                      kj_error *err)
+{
+    run_entry *entry = calloc(1, sizeof *entry);
+    if (!entry)
+        return kji_fail_memory(err);
+    size_t size = 0;
+    strcpy(entry->id, id);
+    entry->dir = kji_format("%s/%s", place, id);
+    if (kji_read_file(run_fd, "run.json", RUN_JSON_LIMIT, &entry->json_text, &size, NULL) < 0 ||
+        kji_json_parse(entry->json_text, size, &entry->json, NULL) < 0 ||
+        !json_object_is_type(entry->json, json_type_object)) {
+        free(entry->json_text);
+        json_object_put(entry->json);
+        entry->json = json_object_new_object();
+        entry->json_text = kji_format("{\"id\":\"%s\"}", id);
+    }
+    if (!entry->dir || !entry->json || !entry->json_text) {
+        free_entry(entry);
+        return kji_fail_memory(err);
+    }
+    fill_info(entry);
+    *ret_entry = entry;
+    return 0;
+}
+
+/* ---- a runtime folder ---- */
+
+static int add_entry(kj_run_list *list, run_entry *entry, kj_error *err)
+{
+    if (!kji_reserve(&list->entries, &list->capacity, list->n_entries + 1, sizeof *list->entries)) {
+        free_entry(entry);
+        return kji_fail_memory(err);
+    }
+    list->entries[list->n_entries++] = entry;
+    return 0;
+}
+
+static int load_run(kj_run_list *list, const char *place, int place_fd, const char *id,
+                    kj_error *err)
+{
+    KJI_CLEANUP(kji_closep)
+    int run_fd = openat(place_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (run_fd < 0 || !is_ours_alone(run_fd) || !is_live(place_fd, id, run_fd))
+        return 0;
+    run_entry *entry = NULL;
+    int r = load_entry(place, id, run_fd, &entry, err);
+    return r < 0 ? r : add_entry(list, entry, err);
+}
+
+static int load_place(kj_run_list *list, const char *place, kj_error *err)
+{
+    int fd = open(place, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd < 0)
+        return kji_fail_errno(err, errno == EACCES ? KJ_EPERM : KJ_EIO, errno,
+                              "cannot look into the runtime folder %s", place);
+    if (!is_ours_alone(fd)) {
+        close(fd);
+        return kji_fail(err, KJ_EPERM,
+                        "the runtime folder %s must be a folder of ours with mode 700", place);
+    }
+    DIR *listing = fdopendir(fd);
+    if (!listing) {
+        close(fd);
+        return kji_fail_memory(err);
+    }
+    int r = 0;
+    for (struct dirent *item; r >= 0 && (item = readdir(listing));)
+        if (kji_run_id_valid(item->d_name))
+            r = load_run(list, place, dirfd(listing), item->d_name, err);
+    closedir(listing);
+    return r;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const kj_run_info *x = &(*(run_entry *const *)a)->info, *y = &(*(run_entry *const *)b)->info;
+    if (x->start_time != y->start_time)
+        return x->start_time < y->start_time ? -1 : 1;
+    return strcmp(x->id, y->id);
+}
+
+static void add_place_name(kj_run_list *list, const char *place)
+{
+    kji_strbuf_printf(&list->places, "%s%s", list->places.size ? ", " : "", place);
+}
+
+/* Says where runs would be when none of the folders is there. Something else in the only place is
+ * an error. */
+static int name_choices(kj_run_list *list, const char *runtime_dir, kj_error *err)
+{
+    char **paths;
+    size_t n;
+    struct stat st;
+    int r = kji_runtime_choices(runtime_dir, &paths, &n, err);
+    if (r < 0)
+        return r;
+    for (size_t k = 0; k < n; k++)
+        add_place_name(list, paths[k]);
+    if (n == 1 && stat(paths[0], &st) == 0 && !S_ISDIR(st.st_mode))
+        r = kji_fail(err, KJ_EIO, "the runtime folder %s is not a folder", paths[0]);
+    kji_places_free(paths, n);
+    return r;
+}
+
+/* A place that cannot be used is an error when it is the only one; among several (anybody can put
+ * something at a path in /tmp) a warning. */
+static int load_all(kj_run_list *list, const char *runtime_dir, kj_error *err)
+{
+    char **paths;
+    size_t n;
+    int r = kji_runtime_dirs(runtime_dir, &paths, &n, err);
+    if (r < 0)
+        return r;
+    for (size_t k = 0; r >= 0 && k < n; k++) {
+        kj_error why = KJ_ERROR_INIT;
+        add_place_name(list, paths[k]);
+        r = load_place(list, paths[k], n == 1 ? err : &why);
+        if (r < 0 && r != KJ_EMEM && n > 1) {
+            kji_log(KJ_LOG_WARNING, "%s", why.message);
+            r = 0;
+        }
+    }
+    kji_places_free(paths, n);
+    return r < 0 || n > 0 ? r : name_choices(list, runtime_dir, err);
+}
+
+int kj_run_list_load(const char *runtime_dir, kj_run_list **ret_list, kj_error *err)
+{
+    kj_run_list *list = calloc(1, sizeof *list);
+    if (!list)
+        return kji_fail_memory(err);
+    list->places = (kji_strbuf)KJI_STRBUF_INIT;
+    int r = load_all(list, runtime_dir, err);
+    if (r < 0) {
+        kj_run_list_free(list);
+        return r;
+    }
+    if (list->n_entries > 1)
+        qsort(list->entries, list->n_entries, sizeof *list->entries, by_age);
+    *ret_list = list;
+    return 0;
+}
+
+void kj_run_list_free(kj_run_list *list)
+{
+    if (!list)
+        return;
+    for (size_t k = 0; k < list->n_entries; k++)
+        free_entry(list->entries[k]);
+    free(list->entries);
+    kji_strbuf_done(&list->places);
+    free(list);
+}
+
+uint64_t kj_run_list_size(const kj_run_list *list)
+{
+    return list->n_entries;
+}
+
+const kj_run_info *kj_run_list_get(const kj_run_list *list, uint64_t index)
+{
+    return &list->entries[index]->info;
+}
+
+int kj_run_list_find(const kj_run_list *list, const char *prefix, const kj_run_info **ret_info,
+                     kj_error *err)
+{
+    if (list->n_entries == 0)
+        return kji_fail(err, KJ_ENORUN, "no run is live (looked in %s)", list->places.text);
+    KJI_CLEANUP(kji_freep) const char **ids = calloc(list->n_entries, sizeof *ids);
+    if (!ids)
+        return kji_fail_memory(err);
+    for (size_t k = 0; k < list->n_entries; k++)
+        ids[k] = list->entries[k]->id;
+    int r = kji_pick_run(ids, list->n_entries, prefix, "live run", err);
+    if (r < 0)
+        return r;
+    *ret_info = &list->entries[r]->info;
+    return 0;
+}
