@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kajitori: steer, stop and prune training runs while they run.
+
+``Run`` makes a training steerable, ``runs`` and ``connect`` reach one from outside, and
+``kajitori.keras`` has a callback for Keras. Importing this package imports no framework.
+"""
+
+from kajitori._client import Client, RunInfo, connect, journal, runs
+from kajitori._errors import (
+    AmbiguousRunError,
+    ArgumentError,
+    ChannelWarning,
+    Error,
+    ExistsError,
+    FailedError,
+    NoSuchRunError,
+    NotFoundError,
+    OutOfRangeError,
+    ProtocolError,
+    RejectedError,
+    RunEndedError,
+    StateError,
+    UnsupportedError,
+    WaitTimeoutError,
+)
+from kajitori._ffi import ffi as _ffi
+from kajitori._ffi import lib as _lib
+from kajitori._run import Run
+from kajitori._values import Arg, Param
+
+__version__: str = _ffi.string(_lib.kj_version()).decode()
+
+__all__ = [
+    "AmbiguousRunError",
+    "Arg",
+    "ArgumentError",
+    "ChannelWarning",
+    "Client",
+    "Error",
+    "ExistsError",
+    "FailedError",
+    "NoSuchRunError",
+    "NotFoundError",
+    "OutOfRangeError",
+    "Param",
+    "ProtocolError",
+    "RejectedError",
+    "Run",
+    "RunEndedError",
+    "RunInfo",
+    "StateError",
+    "UnsupportedError",
+    "WaitTimeoutError",
+    "__version__",
+    "connect",
+    "journal",
+    "runs",
+]

@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training side: `Run`.
+
+A call into C gives up the interpreter's lock, and beside a busy Python thread it takes milliseconds
+to get it back. So the idle case never leaves Python: the library shares a small struct
+(``kj_run_cell``), and `Run.poll` looks at its first word as memory. The truth value of a ctypes
+integer is the fastest such look (bench/poll_python.py has the figures); C is called only when the
+word is set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+from kajitori._errors import (
+    ArgumentError,
+    StateError,
+    UnsupportedError,
+    check,
+    new_error,
+    warn_pending,
+)
+from kajitori._ffi import ffi, lib
+from kajitori._values import (
+    EFFECTS,
+    Arg,
+    Interrupted,
+    Param,
+    ParamBinding,
+    Scalar,
+    VerbBinding,
+    range_flags,
+    text,
+    type_code,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STEP = ffi.offsetof("kj_run_cell", "step") // 8
+_EPOCH = ffi.offsetof("kj_run_cell", "epoch") // 8
+_DUE_STEP = ffi.offsetof("kj_run_cell", "due_step") // 8
+_CELL_SIZE = ffi.sizeof("kj_run_cell")
+
+
+def _dead_cell() -> memoryview:
+    """Stands in for the shared struct once the run is closed: nothing is ever due."""
+    cell = memoryview(bytearray(_CELL_SIZE)).cast("q")
+    cell[_STEP] = cell[_EPOCH] = -1
+    cell[_DUE_STEP] = 2**63 - 1
+    return cell
+
+
+def _program_name() -> str:
+    """What `kajitori ps` shows: the name of the script."""
+    name = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    return name.removesuffix(".py") or "python"
+
+
+class Run:
+    """A training that can be steered while it goes on. A context manager.
+
+    ::
+
+        with kajitori.Run() as run:
+            run.add_param("lr", float, get=lambda: opt.lr, set=opt.set_lr, min=0)
+            for step, batch in enumerate(batches):
+                if run.begin_step(step):
+                    break
+                train(batch)
+
+    Commands act in the thread that calls `begin_step`, `poll`, `begin_epoch` or `end_epoch`, and only
+    there; while nothing is to be done these calls cost about as much as `threading.Event.is_set`.
+    They return True once a stop was applied. While the run is paused they wait, without the
+    interpreter's lock.
+
+    All arguments are optional:
+
+    name: what `kajitori ps` shows [the script's name].
+    fifo: path of a FIFO through which commands come too (``echo stop > PATH``). One that is there is
+        used as it is, a missing one is made with mode 0600 and removed at the end.
+    run_id: 1 to 64 of ``A-Z a-z 0-9 . _ -`` [$KAJITORI_RUN_ID, else made up].
+    framework: shown by status.
+    strict: a door that cannot be opened is an exception. Otherwise it is one `ChannelWarning`, and
+        the training goes on with the doors that work, or with none.
+    total_steps, total_epochs: how long the training will be, for progress; 0 = not known.
+    runtime_dir, state_dir: folders of the doors and of the journals [docs/protocol.md, section 1].
+
+    Raises `ArgumentError` for what cannot be meant, such as a malformed `run_id`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_cell",
+        "_dir",
+        "_finalizer",
+        "_id",
+        "_inside",
+        "_interrupted",
+        "_params",
+        "_pending",
+        "_ptr",
+        "_stop_reason",
+        "_stopped",
+        "_verbs",
+    )
+
+    def __init__(
+        self,
+        name: str | None = None,
+        fifo: str | os.PathLike[str] | None = None,
+        run_id: str | None = None,
+        framework: str | None = None,
+        strict: bool = False,
+        total_steps: int = 0,
+        total_epochs: int = 0,
+        runtime_dir: str | os.PathLike[str] | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._stopped = False
+        self._stop_reason = ""
+        self._inside = threading.Lock()
+        self._interrupted = Interrupted()
+        self._params: dict[str, tuple[ParamBinding, Any]] = {}
+        self._verbs: dict[str, tuple[VerbBinding, Any]] = {}
+
+        keep: list[Any] = []
+        options = ffi.new("kj_run_options *", {"size": ffi.sizeof("kj_run_options")})
+        options.flags = lib.KJ_RUN_STRICT if strict else 0
+        options.name = text(name or _program_name(), keep)
+        options.run_id = text(run_id, keep)
+        options.fifo_path = text(_path(fifo), keep)
+        options.framework = text(framework, keep)
+        options.runtime_dir = text(_path(runtime_dir), keep)
+        options.state_dir = text(_path(state_dir), keep)
+        options.total_steps = total_steps
+        options.total_epochs = total_epochs
+        err = new_error()
+        result = ffi.new("kj_run **")
+        check(lib.kj_run_open(options, result, err), err)
+
+        self._ptr = result[0]
+        self._finalizer = weakref.finalize(self, lib.kj_run_close, self._ptr)
+        self._id = ffi.string(lib.kj_run_id(self._ptr)).decode()
+        self._dir = ffi.string(lib.kj_run_dir(self._ptr)).decode(errors="surrogateescape")
+        cell = lib.kj_run_get_cell(self._ptr)
+        self._cell = memoryview(ffi.buffer(cell, _CELL_SIZE)).cast("B").cast("q")
+        self._pending: Any = ctypes.c_uint32.from_address(int(ffi.cast("uintptr_t", cell)))
+        warn_pending(stacklevel=2)
+
+    # ---- safe points ----
+
+    def poll(self) -> bool:
+        """A safe point: carries out the commands that are due, waits in it while paused. True once a
+        stop was applied."""
+        if self._pending:
+            return self._enter(lib.kj_run_poll)
+        return self._stopped
+
+    def begin_step(self, step: int) -> bool:
+        """Step number `step` (from 0, counted over the whole training) begins: carries out what is
+        scheduled for it or an earlier one, then as `poll`."""
+        cell = self._cell
+        cell[_STEP] = step
+        if self._pending or step >= cell[_DUE_STEP]:
+            return self._enter(lib.kj_run_begin_step, step)
+        return self._stopped
+
+    def begin_epoch(self, epoch: int) -> bool:
+        """Epoch number `epoch` (from 0) begins; then as `poll`."""
+        return self._enter(lib.kj_run_begin_epoch, epoch)
+
+    def end_epoch(self, epoch: int) -> bool:
+        """The epoch ends: carries out what is scheduled for its end or an earlier one (``at=epoch``),
+        then as `poll`."""
+        return self._enter(lib.kj_run_end_epoch, epoch)
+
+    def _enter(self, function: Any, *args: Any) -> bool:
+        """One of the four calls above in C, unless one is going on: a callback that polls, or a
+        second thread, goes on at once."""
+        if self._ptr is None or not self._inside.acquire(blocking=False):
+            return self._stopped
+        try:
+            if function(self._ptr, *args) & lib.KJ_RUN_STOP:
+                self._stopped = True
+        finally:
+            self._inside.release()
+        interrupted, self._interrupted.error = self._interrupted.error, None
+        if interrupted is not None:
+            raise interrupted
+        warn_pending(stacklevel=3)
+        return self._stopped
+
+    # ---- what is known ----
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._id
+
+    @property
+    def dir(self) -> str:
+        """The folder of the doors, "" when no door could be opened."""
+        return self._dir
+
+    @property
+    def step(self) -> int:
+        """The newest step begun, -1 before the first."""
+        return self._cell[_STEP]
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch begun, -1 before the first."""
+        return self._cell[_EPOCH]
+
+    @property
+    def should_stop(self) -> bool:
+        """True once a stop was applied, also after `close`."""
+        return self._stopped
+
+    @property
+    def stop_reason(self) -> str:
+        """The reason given with the stop that was applied, "" when there is none."""
+        if self._ptr is not None:
+            self._stop_reason = ffi.string(lib.kj_run_stop_reason(self._ptr)).decode()
+        return self._stop_reason
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._ptr is None
+
+    # ---- what the training says ----
+
+    def set_phase(self, phase: str) -> None:
+        """What the training is doing now, for status: "train", "validation", … (63 bytes)."""
+        if self._ptr is not None:
+            lib.kj_run_set_phase(self._ptr, phase.encode())
+
+    def report(self, tag: str, step: int, value: float) -> None:
+        """Reports metric `tag` (1 to 512 bytes) at `step`. NaN and infinities are values.
+
+        It calls C: beside busy Python threads report every so many steps, not each. Raises
+        `ArgumentError` for an empty or too long tag.
+        """
+        if self._ptr is not None:
+            err = new_error()
+            check(lib.kj_run_report(self._ptr, tag.encode(), step, float(value), err), err)
+
+    # ---- parameters and verbs ----
+
+    def add_param(
+        self,
+        name: str,
+        type: type[Scalar] | str = float,
+        get: Callable[[], Scalar] | None = None,
+        set: Callable[[Any], object] | None = None,
+        *,
+        min: float | None = None,
+        max: float | None = None,
+        min_exclusive: bool = False,
+        unit: str | None = None,
+        help: str | None = None,
+        effect: str = "step",
+    ) -> None:
+        """Registers a parameter; see `Param` for the arguments. `get` is called once.
+
+        An exception of `get` or `set` is the reply to the sender ("failed" with its message) and
+        does not end the training; one of the first `get` is raised here. Raises `ExistsError` for a
+        name that is taken, `ArgumentError`.
+        """
+        if get is None:
+            raise ArgumentError(f"parameter {name}: get is missing")
+        self.add(
+            Param(
+                name=name,
+                get=get,
+                set=set,
+                type=type,
+                min=min,
+                max=max,
+                min_exclusive=min_exclusive,
+                unit=unit,
+                help=help,
+                effect=effect,
+            )
+        )
+
+    def add(self, param: Param) -> None:
+        """Registers a parameter that is described by a `Param`. As `add_param`."""
+        of = f"parameter {param.name}"
+        if param.effect not in EFFECTS:
+            raise ArgumentError(f"{of}: effect {param.effect!r} is none of {', '.join(EFFECTS)}")
+        binding = ParamBinding(param, self._interrupted)
+        handle = ffi.new_handle(binding)
+        keep: list[Any] = []
+        c_param = ffi.new("kj_param *", {"size": ffi.sizeof("kj_param")})
+        c_param.type = type_code(of, param.type)
+        c_param.name = text(param.name, keep)
+        c_param.unit = text(param.unit, keep)
+        c_param.help = text(param.help, keep)
+        bits = (lib.KJ_PARAM_MIN, lib.KJ_PARAM_MAX, lib.KJ_PARAM_MIN_EXCLUSIVE)
+        c_param.flags = range_flags(param.min, param.max, param.min_exclusive, bits)
+        c_param.min = param.min or 0
+        c_param.max = param.max or 0
+        c_param.effect = EFFECTS[param.effect]
+        c_param.get = lib.kjp_param_get
+        if param.set is None:
+            c_param.flags |= lib.KJ_PARAM_READ_ONLY
+        else:
+            c_param.set = lib.kjp_param_set
+        c_param.userdata = handle
+        err = new_error()
+        check(lib.kj_run_add_param(self._live(), c_param, err), err)
+        self._params[param.name] = (binding, handle)
+
+    def add_verb(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Mapping[str, type[Scalar] | str | Arg] | None = None,
+        help: str | None = None,
+    ) -> None:
+        """Registers an own verb: ``kajitori send NAME key=value …`` calls ``function(key=value, …)``
+        in the training thread.
+
+        `args` maps each argument's name to float, int, bool, str, or an `Arg`; a bare type is
+        required. What the function returns (any JSON value; None for nothing) is the sender's
+        result, an exception its "failed". `help` is one line [the first of the docstring]. Raises
+        `ExistsError` for a name that is taken, built-in ones too, `ArgumentError`.
+        """
+        declared = {
+            key: arg if isinstance(arg, Arg) else Arg(type=arg) for key, arg in (args or {}).items()
+        }
+        binding = VerbBinding(function, declared, self._interrupted)
+        handle = ffi.new_handle(binding)
+        keep: list[Any] = []
+        c_args = ffi.new("kj_arg[]", max(len(declared), 1))
+        for c_arg, (key, arg) in zip(c_args, declared.items(), strict=False):
+            _describe_arg(c_arg, f"verb {name}: argument {key}", key, arg, keep)
+        if help is None:
+            help = ((function.__doc__ or "").strip().splitlines() or [None])[0]
+        c_verb = ffi.new("kj_verb *", {"size": ffi.sizeof("kj_verb")})
+        c_verb.name = text(name, keep)
+        c_verb.help = text(help, keep)
+        c_verb.args = c_args
+        c_verb.n_args = len(declared)
+        c_verb.run = lib.kjp_verb_run
+        c_verb.userdata = handle
+        err = new_error()
+        check(lib.kj_run_add_verb(self._live(), c_verb, err), err)
+        self._verbs[name] = (binding, handle)
+
+    @overload
+    def verb(self, name: F) -> F: ...
+    @overload
+    def verb(
+        self,
+        name: str | None = None,
+        args: Mapping[str, type[Scalar] | str | Arg] | None = None,
+        help: str | None = None,
+    ) -> Callable[[F], F]: ...
+    def verb(self, name: Any = None, args: Any = None, help: Any = None) -> Any:
+        """`add_verb` as a decorator: ``@run.verb`` or ``@run.verb("name", args={…})``."""
+        if callable(name):
+            self.add_verb(name.__name__, name)
+            return name
+
+        def register(function: F) -> F:
+            self.add_verb(name or function.__name__, function, args, help)
+            return function
+
+        return register
+
+    def _rebind(self, name: str, get: Any, set: Any) -> bool:
+        """Gives a registered parameter other callbacks; False when there is none of this name."""
+        if name not in self._params:
+            return False
+        binding = self._params[name][0]
+        binding.param = _with_callbacks(binding.param, get, set)
+        return True
+
+    def _rebind_verb(self, name: str, function: Callable[..., Any]) -> bool:
+        if name not in self._verbs:
+            return False
+        self._verbs[name][0].function = function
+        return True
+
+    def _live(self) -> Any:
+        if self._ptr is None:
+            raise StateError(f"run {self._id} is closed")
+        return self._ptr
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Ends the run: the doors are removed, who waits for a command is told. A second call does
+        nothing; a run that is forgotten is closed when it is collected, or at exit."""
+        if self._ptr is None:
+            return
+        if not self._inside.acquire(blocking=False):
+            raise StateError("a run cannot be closed from one of its own callbacks")
+        self._stop_reason = self.stop_reason
+        step, epoch = self.step, self.epoch
+        self._ptr = None
+        self._pending = False
+        self._cell = _dead_cell()
+        self._cell[_STEP], self._cell[_EPOCH] = step, epoch
+        self._inside.release()
+        self._finalizer()
+        warn_pending(stacklevel=2)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._ptr is None else f"step {self.step}"
+        return f"<kajitori.Run {self._id} ({state})>"
+
+    def __reduce__(self) -> Any:
+        raise UnsupportedError("a kajitori.Run belongs to its process and cannot be pickled")
+
+
+def _path(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _with_callbacks(param: Param, get: Any, set: Any) -> Param:
+    return Param(**{**vars(param), "get": get, "set": set})
+
+
+def _describe_arg(c_arg: Any, of: str, name: str, arg: Arg, keep: list[Any]) -> None:
+    c_arg.size = ffi.sizeof("kj_arg")
+    c_arg.type = type_code(of, arg.type)
+    c_arg.name = text(name, keep)
+    c_arg.help = text(arg.help, keep)
+    bits = (lib.KJ_ARG_MIN, lib.KJ_ARG_MAX, lib.KJ_ARG_MIN_EXCLUSIVE)
+    c_arg.flags = range_flags(arg.min, arg.max, arg.min_exclusive, bits)
+    c_arg.flags |= lib.KJ_ARG_REQUIRED if arg.required else 0
+    c_arg.min = arg.min or 0
+    c_arg.max = arg.max or 0

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters and arguments: their declarations, and values on their way through C."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kajitori._errors import ArgumentError, fill
+from kajitori._ffi import ffi, lib
+
+Scalar = float | int | bool | str
+
+TYPES: dict[Any, int] = {
+    bool: lib.KJ_TYPE_BOOL,
+    int: lib.KJ_TYPE_INT,
+    float: lib.KJ_TYPE_FLOAT,
+    str: lib.KJ_TYPE_STRING,
+}
+TYPES |= {"bool": TYPES[bool], "int": TYPES[int], "float": TYPES[float], "string": TYPES[str]}
+EFFECTS: dict[str, int] = {
+    "step": lib.KJ_EFFECT_STEP,
+    "epoch": lib.KJ_EFFECT_EPOCH,
+    "restart": lib.KJ_EFFECT_RESTART,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Param:
+    """A parameter that `kajitori get` and `set` see.
+
+    `type` is float, int, bool or str. `get` returns the value in force; `set` puts a new one in
+    force and is only called with finite values of the declared type and range. Without `set` the
+    parameter can only be read. `min` and `max` are inclusive (`min_exclusive=True`: value > min),
+    for int and float. `effect` says when a new value takes effect: "step", "epoch" or "restart".
+    """
+
+    name: str
+    get: Callable[[], Scalar]
+    set: Callable[[Any], object] | None = None
+    type: type[Scalar] | str = float
+    min: float | None = None
+    max: float | None = None
+    min_exclusive: bool = False
+    unit: str | None = None
+    help: str | None = None
+    effect: str = "step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arg:
+    """An argument of an own verb, given as ``name=value``.
+
+    `type` is float, int, bool or str; `min` and `max` (inclusive) are for int and float. An argument
+    that is not `required` and not given is not passed to the function.
+    """
+
+    type: type[Scalar] | str = str
+    required: bool = True
+    min: float | None = None
+    max: float | None = None
+    min_exclusive: bool = False
+    help: str | None = None
+
+
+def type_code(of: str, type_: Any) -> int:
+    try:
+        return TYPES[type_]
+    except (KeyError, TypeError):
+        raise ArgumentError(f"{of}: type {type_!r} is none of float, int, bool, str") from None
+
+
+def text(value: str | None, keep: list[Any]) -> Any:
+    """A C string that lives as long as `keep`, NULL for None."""
+    if value is None:
+        return ffi.NULL
+    keep.append(ffi.new("char[]", value.encode()))
+    return keep[-1]
+
+
+def range_flags(
+    low: float | None, high: float | None, exclusive: bool, bits: tuple[int, int, int]
+) -> int:
+    flags = 0 if low is None else bits[0]
+    flags |= 0 if high is None else bits[1]
+    return flags | (bits[2] if exclusive and low is not None else 0)
+
+
+class Interrupted:
+    """Where an exception that is no error (KeyboardInterrupt, SystemExit) of a callback waits until
+    the C call that made the callback has returned."""
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def note(self, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            self.error = error
+
+
+class ParamBinding:
+    """What C gets as userdata of a parameter."""
+
+    def __init__(self, param: Param, interrupted: Interrupted) -> None:
+        self.param = param
+        self.interrupted = interrupted
+        self.string: Any = None
+
+    def get(self, ret_value: Any) -> None:
+        value = self.param.get()
+        code = TYPES[self.param.type]
+        if code == lib.KJ_TYPE_STRING:
+            self.string = ffi.new("char[]", str(value).encode())
+            ret_value.s = self.string
+        elif code == lib.KJ_TYPE_FLOAT:
+            ret_value.f = float(value)
+        else:
+            ret_value.i = int(value)
+        ret_value.type = code
+
+    def set(self, value: Any) -> None:
+        assert self.param.set is not None
+        self.param.set(read_value(value))
+
+
+def read_value(value: Any) -> Scalar | None:
+    """A ``kj_value`` as a Python object."""
+    if value.type == lib.KJ_TYPE_STRING:
+        return ffi.string(value.s).decode()
+    if value.type == lib.KJ_TYPE_FLOAT:
+        return value.f
+    if value.type == lib.KJ_TYPE_BOOL:
+        return bool(value.i)
+    return value.i if value.type == lib.KJ_TYPE_INT else None
+
+
+class VerbBinding:
+    """What C gets as userdata of an own verb."""
+
+    def __init__(
+        self, function: Callable[..., Any], args: dict[str, Arg], interrupted: Interrupted
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.interrupted = interrupted
+
+    def run(self, call: Any, err: Any) -> int:
+        kwargs = {}
+        value = ffi.new("kj_value *")
+        for name in self.args:
+            if lib.kj_call_get_arg(call, name.encode(), value):
+                kwargs[name] = read_value(value)
+        result = self.function(**kwargs)
+        if result is None:
+            return 0
+        return lib.kj_call_set_result(call, to_json(result).encode(), err)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of array libraries as Python's, anything else as its text."""
+    return value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else str(value)
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinities as the strings that the protocol has for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(_finite(value), default=lambda item: _finite(_plain(item)))
+
+
+@ffi.def_extern(error=lib.KJ_EFAILED)
+def kjp_param_get(userdata: Any, ret_value: Any, err: Any) -> int:
+    binding = ffi.from_handle(userdata)
+    try:
+        binding.get(ret_value)
+    except BaseException as error:
+        binding.interrupted.note(error)
+        return fill(err, error)
+    return 0
+
+
+@ffi.def_extern(error=lib.KJ_EFAILED)
+def kjp_param_set(userdata: Any, value: Any, err: Any) -> int:
+    binding = ffi.from_handle(userdata)
+    try:
+        binding.set(value)
+    except BaseException as error:
+        binding.interrupted.note(error)
+        return fill(err, error)
+    return 0
+
+
+@ffi.def_extern(error=lib.KJ_EFAILED)
+def kjp_verb_run(userdata: Any, call: Any, err: Any) -> int:
+    binding = ffi.from_handle(userdata)
+    try:
+        return binding.run(call, err)
+    except BaseException as error:
+        binding.interrupted.note(error)
+        return fill(err, error)
