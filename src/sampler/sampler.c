@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sampler.h"
+
+#include "errors.h"
+#include "mem.h"
+#include "strbuf.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The registry. The first one is the default. */
+static const kji_sampler_ops *const registry[] = {
+    &kji_sampler_random,
+};
+
+enum { N_SAMPLERS = sizeof registry / sizeof *registry };
+
+struct kji_sampler {
+    const kji_sampler_ops *ops;
+    void *instance;
+    kji_rng rng;
+};
+
+const kji_sampler_ops *kji_sampler_at(size_t index)
+{
+    return index < N_SAMPLERS ? registry[index] : NULL;
+}
+
+static int unknown_name(const char *name, kj_error *err)
+{
+    const char *known[N_SAMPLERS];
+    kji_strbuf list = KJI_STRBUF_INIT;
+    for (size_t k = 0; k < N_SAMPLERS; k++) {
+        known[k] = registry[k]->name;
+        kji_strbuf_printf(&list, "%s%s", k ? ", " : "", known[k]);
+    }
+    const char *near = kji_nearest(name, known, N_SAMPLERS);
+    kji_fail(err, KJ_EARG, "there is no sampler \"%s\"%s%s%s; there is %s", name,
+             near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "", list.text);
+    kji_strbuf_done(&list);
+    return KJ_EARG;
+}
+
+static int set_up(kji_sampler *sampler, const char *options, const uint32_t *seed, kj_error *err)
+{
+    const kji_sampler_ops *ops = sampler->ops;
+    assert(ops->size == sizeof *ops && ops->name && ops->help && ops->sample);
+    sampler->instance = calloc(1, ops->instance_size ? ops->instance_size : 1);
+    if (!sampler->instance)
+        return kji_fail_memory(err);
+    char who[80];
+    snprintf(who, sizeof who, "sampler %s", ops->name);
+    int r = kji_options_parse(ops->options, ops->n_options, who, options, sampler->instance, err);
+    if (r < 0 || !seed)
+        return r < 0 ? r : kji_rng_seed_randomly(&sampler->rng, err);
+    kji_rng_seed(&sampler->rng, *seed);
+    return 0;
+}
+
+int kji_sampler_new(const char *name, const char *options, const uint32_t *seed,
+                    kji_sampler **ret_sampler, kj_error *err)
+{
+    const kji_sampler_ops *ops = name ? NULL : registry[0];
+    for (size_t k = 0; !ops && k < N_SAMPLERS; k++)
+        if (strcmp(name, registry[k]->name) == 0)
+            ops = registry[k];
+    if (!ops)
+        return unknown_name(name, err);
+    kji_sampler *sampler = calloc(1, sizeof *sampler);
+    if (!sampler)
+        return kji_fail_memory(err);
+    sampler->ops = ops;
+    int r = set_up(sampler, options, seed, err);
+    if (r < 0)
+        kji_sampler_free(sampler);
+    else
+        *ret_sampler = sampler;
+    return r;
+}
+
+void kji_sampler_free(kji_sampler *sampler)
+{
+    if (!sampler)
+        return;
+    free(sampler->instance);
+    free(sampler);
+}
+
+int kji_sampler_sample(kji_sampler *sampler, const kji_history *history, const kji_trial *trial,
+                       const char *name, const kji_distribution *distribution, double *ret_internal,
+                       kj_error *err)
+{
+    return sampler->ops->sample(sampler->instance, &sampler->rng, history, trial, name,
+                                distribution, ret_internal, err);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * JSON texts as Optuna writes them: ", " and ": " between tokens, everything outside of printable
+ * ASCII as \uXXXX, and the bare tokens NaN, Infinity, -Infinity. Reading is kji_json_parse, which
+ * takes all of these.
+ */
+#ifndef KJI_OPTUNA_JSON_H
+#define KJI_OPTUNA_JSON_H
+
+#include "strbuf.h"
+
+#include <kajitori/error.h>
+#include <kajitori/value.h>
+
+/* A string with its quotes; bytes that are not UTF-8 become U+FFFD. */
+void kji_optuna_json_string(kji_strbuf *out, const char *utf8);
+void kji_optuna_json_double(kji_strbuf *out, double value);
+void kji_optuna_json_value(kji_strbuf *out, const kj_value *value);
+
+/*
+ * Checks that `text` is exactly one JSON value and writes it to `out` in Optuna's form. Numbers
+ * keep their text, so integers of any size survive. KJ_EDATA says at which byte it stops being
+ * JSON.
+ */
+int kji_optuna_json_rewrite(const char *text, size_t size, kji_strbuf *out, kj_error *err);
+
+#endif
