@@ -60,6 +60,10 @@ typedef struct cli_command {
     int (*run)(int n_words, const char *const *words);
 } cli_command;
 
+/* One per cmd-NAME.c. */
+extern const cli_command cli_events, cli_get, cli_help, cli_log, cli_pause, cli_ps, cli_resume,
+    cli_send, cli_set, cli_status, cli_stop, cli_tune, cli_version, cli_watch;
+
 /* The table, ended by NULL. */
 extern const cli_command *const cli_commands[];
 const cli_command *cli_find_command(const char *name);

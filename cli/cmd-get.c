@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * get is sent as a command, so that unknown names are rejected as everywhere and the values are
+ * read anew at the next safe point; the values shown come from "params", which has their steps.
+ */
+#include "output.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ANSWER_MS = 10000 };
+enum { NAME, VALUE, STEP, UNIT };
+static const char *const columns[] = {"name", "value", "step", "unit", NULL};
+
+static bool is_wanted(const char *name, int n_names, const char *const *names)
+{
+    for (int k = 0; k < n_names; k++)
+        if (strcmp(names[k], name) == 0)
+            return true;
+    return n_names == 0;
+}
+
+static void add_param(cli_table *table, struct json_object *param)
+{
+    struct json_object *step = json_object_object_get(param, "step");
+    struct json_object *unit = json_object_object_get(param, "unit");
+    cli_table_add_row(table);
+    cli_table_set(table, NAME, json_object_get(json_object_object_get(param, "name")));
+    cli_table_set(table, VALUE, json_object_get(json_object_object_get(param, "value")));
+    if (step && json_object_get_int64(step) >= 0)
+        cli_table_set(table, STEP, json_object_get(step));
+    if (unit && *json_object_get_string(unit))
+        cli_table_set(table, UNIT, json_object_get(unit));
+}
+
+static void print_values(struct json_object *params)
+{
+    for (size_t k = 0; k < json_object_array_length(params); k++) {
+        struct json_object *param = json_object_array_get_idx(params, k);
+        char *text = cli_cell_text(json_object_object_get(param, "value"));
+        puts(text);
+        free(text);
+    }
+}
+
+/* The parameters named, in the order of the names; all without names. */
+static struct json_object *choose(struct json_object *all, int n_names, const char *const *names)
+{
+    struct json_object *chosen = json_object_new_array();
+    for (int n = 0; n < (n_names ? n_names : 1); n++) {
+        for (size_t k = 0; k < json_object_array_length(all); k++) {
+            struct json_object *param = json_object_array_get_idx(all, k);
+            const char *name = json_object_get_string(json_object_object_get(param, "name"));
+            if (name && is_wanted(name, n_names ? 1 : 0, names + n))
+                json_object_array_add(chosen, json_object_get(param));
+        }
+    }
+    return chosen;
+}
+
+static int print_params(const char *json, int n_names, const char *const *names)
+{
+    struct json_object *answer = json_tokener_parse(json), *all;
+    if (!json_object_is_type(answer, json_type_object) ||
+        !json_object_object_get_ex(answer, "params", &all) ||
+        !json_object_is_type(all, json_type_array)) {
+        cli_error("the run's answer has no parameters");
+        json_object_put(answer);
+        return CLI_FAILED;
+    }
+    struct json_object *chosen = choose(all, n_names, names);
+    if (cli.format == CLI_VALUE) {
+        print_values(chosen);
+    } else {
+        cli_table *table = cli_table_new(columns);
+        for (size_t k = 0; k < json_object_array_length(chosen); k++)
+            add_param(table, json_object_array_get_idx(chosen, k));
+        if (json_object_array_length(chosen) == 0)
+            cli_note("the run has no parameters");
+        cli_table_print(table);
+        cli_table_free(table);
+    }
+    json_object_put(chosen);
+    json_object_put(answer);
+    return CLI_DONE;
+}
+
+static int ask(kj_client *client, int n_names, const char *const *names)
+{
+    kj_error err = KJ_ERROR_INIT;
+    char *json;
+    struct json_object *params = json_object_new_object(), *list = json_object_new_array();
+    for (int k = 0; k < n_names; k++)
+        json_object_array_add(list, json_object_new_string(names[k]));
+    json_object_object_add(params, "verb", json_object_new_string("get"));
+    json_object_object_add(params, "words", list);
+    int r =
+        kj_client_command(client, json_object_to_json_string_ext(params, JSON_C_TO_STRING_PLAIN),
+                          KJ_WAIT_ACCEPTED, ANSWER_MS, &json, &err);
+    json_object_put(params);
+    if (r < 0)
+        return cli_fail(&err);
+    kj_free(json);
+    if (kj_client_call(client, "params", NULL, ANSWER_MS, &json, &err) < 0)
+        return cli_fail(&err);
+    int status = print_params(json, n_names, names);
+    kj_free(json);
+    return status;
+}
+
+/* Whether the word begins the id of a live run. */
+static bool names_run(const char *word)
+{
+    kj_run_list *list;
+    bool found = false;
+    if (kj_run_list_load(cli.runtime_dir, &list, NULL) < 0)
+        return false;
+    for (uint64_t k = 0; k < kj_run_list_size(list); k++)
+        found = found || strncmp(kj_run_list_get(list, k)->id, word, strlen(word)) == 0;
+    kj_run_list_free(list);
+    return found;
+}
+
+static int run_get(int n_words, const char *const *words)
+{
+    kj_client *client;
+    char *id;
+    const char *run = NULL;
+    if (n_words > 0 && names_run(words[0]))
+        run = cli_take_run(&n_words, &words);
+    int status = cli_open_run(run, &client, &id);
+    if (status != CLI_DONE)
+        return status;
+    status = ask(client, n_words, words);
+    kj_client_close(client);
+    free(id);
+    return status;
+}
+
+static const cli_example examples[] = {
+    {"kajitori get", "all parameters of the only live run"},
+    {"kajitori get lr --format value", "one value and nothing else"},
+    {"kajitori get digits lr momentum", "two parameters of the run whose id begins with digits"},
+    {NULL, NULL},
+};
+
+const cli_command cli_get = {
+    .name = "get",
+    .usage = "[RUN] [NAME...] [OPTIONS]",
+    .summary = "show parameters of a run",
+    .description =
+        "Prints the last known values with the steps at which they were read, and has them read "
+        "anew at the next safe point.\n\nThe first word names the run when it begins the id of a "
+        "live one; else it is a parameter. With --run all words are parameters.",
+    .formats = CLI_TABLE | CLI_JSON | CLI_JSONL | CLI_CSV | CLI_YAML | CLI_VALUE,
+    .flags = CLI_TAKES_RUN,
+    .examples = examples,
+    .see_also = "set status",
+    .run = run_get,
+};

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sending.h"
+
+static int run_send(int n_words, const char *const *words)
+{
+    const char *run = NULL;
+    if (n_words > 1)
+        run = cli_take_run(&n_words, &words);
+    if (n_words == 0)
+        return cli_usage("say what to send: one text line");
+    if (n_words > 1)
+        return cli_usage("the line is one word for the shell; quote it: 'verb key=value'");
+    struct json_object *params = json_object_new_object();
+    json_object_object_add(params, "line", json_object_new_string(words[0]));
+    return cli_send_command(run, params);
+}
+
+static const cli_example examples[] = {
+    {"kajitori send help", "what the only live run understands"},
+    {"kajitori send digits 'checkpoint name=before-change'", "a verb of the program's own"},
+    {NULL, NULL},
+};
+
+const cli_command cli_send = {
+    .name = "send",
+    .usage = "[RUN] LINE [OPTIONS]",
+    .summary = "send a text line, for example a verb of the program's own",
+    .description =
+        "The line is what could also be written into the run's FIFO: a verb, words, key=value "
+        "pairs. Unlike there, the reply says what became of it. 'help' lists what the run "
+        "understands.",
+    .options = cli_sending_line_options,
+    .formats = CLI_SENDING_FORMATS,
+    .flags = CLI_TAKES_RUN,
+    .examples = examples,
+    .see_also = "set stop log",
+    .run = run_send,
+};

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# Bash completion of kajitori: verbs, options and run ids, asked from the command itself.
+
+_kajitori()
+{
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]}
+    COMPREPLY=()
+    if (( COMP_CWORD == 1 )); then
+        mapfile -t COMPREPLY < <(compgen -W "$(kajitori help --words 2>/dev/null) --help --version" -- "$word")
+        return
+    fi
+    case $before in
+    --format)
+        mapfile -t COMPREPLY < <(compgen -W "table json jsonl csv yaml value" -- "$word")
+        return ;;
+    --wait)
+        mapfile -t COMPREPLY < <(compgen -W "received accepted applied done" -- "$word")
+        return ;;
+    --at)
+        mapfile -t COMPREPLY < <(compgen -W "now epoch epoch: step:" -- "$word")
+        return ;;
+    --runtime-dir | --state-dir)
+        mapfile -t COMPREPLY < <(compgen -d -- "$word")
+        return ;;
+    esac
+    if [[ $word == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(kajitori help --words "$verb" 2>/dev/null)" -- "$word")
+        return
+    fi
+    case $verb in
+    help)
+        mapfile -t COMPREPLY < <(compgen -W "$(kajitori help --words 2>/dev/null)" -- "$word") ;;
+    events)
+        mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
+    status | watch | stop | pause | resume | set | get | send | log)
+        mapfile -t COMPREPLY < <(compgen -W "$(kajitori ps -q --format value 2>/dev/null | cut -f1)" -- "$word") ;;
+    esac
+}
+complete -o default -F _kajitori kajitori

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kajitori VERB [OPTIONS] [WORDS]: finds the verb in the table, reads its options and the common
+ * ones with popt, and runs it. Results go to standard output, everything else to standard error.
+ */
+#include "cli.h"
+
+#include "output.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+const cli_command *const cli_commands[] = {
+    &cli_ps,     &cli_status, &cli_watch,   &cli_stop, &cli_pause,
+    &cli_resume, &cli_set,    &cli_get,     &cli_send, &cli_log,
+#ifdef CLI_HAVE_TUNE
+    &cli_tune,
+#endif
+    &cli_events, &cli_help,   &cli_version, NULL,
+};
+
+cli_settings cli = {.format = CLI_TABLE};
+
+const cli_command *cli_find_command(const char *name)
+{
+    for (size_t k = 0; cli_commands[k]; k++)
+        if (strcmp(cli_commands[k]->name, name) == 0)
+            return cli_commands[k];
+    return NULL;
+}
+
+/* ---- standard error ---- */
+
+static void complain(const char *prefix, const char *format, va_list args)
+{
+    char message[1200];
+    vsnprintf(message, sizeof message, format, args);
+    char *clean = cli_clean(message, strlen(message));
+    fflush(stdout);
+    fprintf(stderr, "kajitori: %s%s\n", prefix, clean);
+    free(clean);
+}
+
+void cli_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    complain("", format, args);
+    va_end(args);
+}
+
+void cli_note(const char *format, ...)
+{
+    if (cli.quiet)
+        return;
+    va_list args;
+    va_start(args, format);
+    complain("", format, args);
+    va_end(args);
+}
+
+static const cli_command *running;
+
+int cli_usage(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    complain("", format, args);
+    va_end(args);
+    if (running)
+        fprintf(stderr, "Usage: kajitori %s %s (more: kajitori help %s)\n", running->name,
+                running->usage, running->name);
+    else
+        fputs("Usage: kajitori VERB [OPTIONS] (more: kajitori help)\n", stderr);
+    return CLI_USAGE;
+}
+
+static int status_of(int code)
+{
+    switch (code) {
+    case KJ_EARG:
+    case KJ_EAMBIGUOUS:
+        return CLI_USAGE;
+    case KJ_ENORUN:
+        return CLI_NO_RUN;
+    case KJ_ETIMEOUT:
+        return CLI_TIMEOUT;
+    case KJ_EREJECTED:
+        return CLI_REJECTED;
+    case KJ_EENDED:
+        return CLI_ENDED;
+    default:
+        return CLI_FAILED;
+    }
+}
+
+int cli_fail(const kj_error *err)
+{
+    cli_error("%s", err->message);
+    return status_of(err->code);
+}
+
+static void show_warning(void *userdata, int level, const char *message)
+{
+    (void)userdata;
+    if (level <= KJ_LOG_WARNING || cli.verbose)
+        cli_note("%s", message);
+}
+
+/* ---- runs ---- */
+
+int cli_find_run(const char *name, kj_run_list **ret_list, const kj_run_info **ret_info)
+{
+    kj_error err = KJ_ERROR_INIT;
+    kj_run_list *list;
+    if (kj_run_list_load(cli.runtime_dir, &list, &err) < 0)
+        return cli_fail(&err);
+    if (kj_run_list_find(list, name ? name : cli.run, ret_info, &err) < 0) {
+        kj_run_list_free(list);
+        return cli_fail(&err);
+    }
+    *ret_list = list;
+    return CLI_DONE;
+}
+
+int cli_open_run(const char *name, kj_client **ret_client, char **ret_id)
+{
+    kj_error err = KJ_ERROR_INIT;
+    kj_run_list *list;
+    const kj_run_info *info;
+    int status = cli_find_run(name, &list, &info);
+    if (status != CLI_DONE)
+        return status;
+    char *id = strdup(info->id);
+    if (!id || kj_client_open(info->dir, ret_client, &err) < 0) {
+        if (id)
+            status = cli_fail(&err);
+        else
+            cli_error("out of memory");
+        free(id);
+        kj_run_list_free(list);
+        return status != CLI_DONE ? status : CLI_FAILED;
+    }
+    if (cli.verbose)
+        cli_note("run %s, pid %d, in %s", info->id, info->pid, info->dir);
+    kj_run_list_free(list);
+    *ret_id = id;
+    return CLI_DONE;
+}
+
+const char *cli_take_run(int *n_words, const char *const **words)
+{
+    if (cli.run || *n_words == 0)
+        return NULL;
+    (*n_words)--;
+    return *(*words)++;
+}
+
+int cli_too_many(const char *word)
+{
+    return cli_usage("'%s' is one argument too many", word);
+}
+
+bool cli_parse_seconds(const char *text, int *ret_ms)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+    if (end == text || *end || !(seconds >= 0 && seconds <= 2e6))
+        return false;
+    *ret_ms = (int)(seconds * 1000 + 0.5);
+    return true;
+}
+
+/* ---- options ---- */
+
+static const struct {
+    const char *name;
+    int format;
+} format_names[] = {
+    {"table", CLI_TABLE}, {"json", CLI_JSON}, {"jsonl", CLI_JSONL},
+    {"csv", CLI_CSV},     {"yaml", CLI_YAML}, {"value", CLI_VALUE},
+};
+
+static int choose_format(const cli_command *command, const char *name)
+{
+    for (size_t k = 0; k < sizeof format_names / sizeof *format_names; k++) {
+        if (strcmp(format_names[k].name, name) == 0 &&
+            (command->formats & (unsigned)format_names[k].format)) {
+            cli.format = format_names[k].format;
+            return CLI_DONE;
+        }
+    }
+    char known[64] = "";
+    for (size_t k = 0; k < sizeof format_names / sizeof *format_names; k++)
+        if (command->formats & (unsigned)format_names[k].format)
+            sprintf(known + strlen(known), " %s", format_names[k].name);
+    return cli_usage("--format %s: %s has the formats%s", name, command->name, known);
+}
+
+enum { OPTION_HELP = 1000 };
+
+static const char *format_name;
+static struct poptOption no_options[] = {POPT_TABLEEND};
+
+/* All options of a verb as one popt table: its own and the common ones it has. */
+static void fill_options(const cli_command *command, struct poptOption *table)
+{
+    const struct poptOption own = {.argInfo = POPT_ARG_INCLUDE_TABLE,
+                                   .arg =
+                                       (void *)(command->options ? command->options : no_options)};
+    *table++ = own;
+    if (command->formats)
+        *table++ = (struct poptOption){"format", 0, POPT_ARG_STRING, &format_name, 0, NULL, NULL};
+    if (command->flags & CLI_TAKES_RUN) {
+        *table++ = (struct poptOption){"run", 'r', POPT_ARG_STRING, &cli.run, 0, NULL, NULL};
+        *table++ =
+            (struct poptOption){"runtime-dir", 0, POPT_ARG_STRING, &cli.runtime_dir, 0, NULL, NULL};
+    }
+    if (command->flags & CLI_TAKES_STATE)
+        *table++ =
+            (struct poptOption){"state-dir", 0, POPT_ARG_STRING, &cli.state_dir, 0, NULL, NULL};
+    *table++ = (struct poptOption){"quiet", 'q', POPT_ARG_NONE, &cli.quiet, 0, NULL, NULL};
+    *table++ = (struct poptOption){"verbose", 'v', POPT_ARG_NONE, &cli.verbose, 0, NULL, NULL};
+    *table++ = (struct poptOption){"help", 'h', POPT_ARG_NONE, NULL, OPTION_HELP, NULL, NULL};
+    *table = (struct poptOption)POPT_TABLEEND;
+}
+
+static int bad_option(poptContext context, int r)
+{
+    const char *option = poptBadOption(context, POPT_BADOPTION_NOALIAS);
+    if (r == POPT_ERROR_BADOPT)
+        return cli_usage("no such option: %s", option);
+    if (r == POPT_ERROR_NOARG)
+        return cli_usage("%s needs a value", option);
+    return cli_usage("%s: %s", option, poptStrerror(r));
+}
+
+static int count_words(const char *const *words)
+{
+    int n = 0;
+    while (words && words[n])
+        n++;
+    return n;
+}
+
+static int run_command(const cli_command *command, int argc, const char **argv)
+{
+    static const char *const none[] = {NULL};
+    struct poptOption table[16];
+    running = command;
+    fill_options(command, table);
+    poptContext context = poptGetContext(NULL, argc, argv, table, 0);
+    int r, status;
+    while ((r = poptGetNextOpt(context)) > 0) {
+        if (r == OPTION_HELP) {
+            cli_print_help(command);
+            poptFreeContext(context);
+            return CLI_DONE;
+        }
+    }
+    if (r < -1) {
+        status = bad_option(context, r);
+    } else if (format_name && (status = choose_format(command, format_name)) != CLI_DONE) {
+        /* said */
+    } else {
+        const char *const *words = (const char *const *)poptGetArgs(context);
+        status = command->run(count_words(words), words ? words : none);
+    }
+    poptFreeContext(context);
+    return status;
+}
+
+/* ---- the verb ---- */
+
+/* Edit distance of two short words, at most 8. */
+static int distance(const char *a, const char *b)
+{
+    enum { MAX = 32 };
+    int n = (int)strlen(a), m = (int)strlen(b), row[MAX + 1];
+    if (n > MAX || m > MAX)
+        return 8;
+    for (int j = 0; j <= m; j++)
+        row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+static int unknown_verb(const char *name)
+{
+    const char *nearest = NULL;
+    int least = 3;
+    for (size_t k = 0; cli_commands[k]; k++) {
+        int d = distance(name, cli_commands[k]->name);
+        if (d < least) {
+            least = d;
+            nearest = cli_commands[k]->name;
+        }
+    }
+    if (nearest)
+        return cli_usage("no verb '%s'; did you mean '%s'?", name, nearest);
+    return cli_usage("no verb '%s'", name);
+}
+
+static int dispatch(int argc, const char **argv)
+{
+    if (argc < 2)
+        return cli_usage("say what to do");
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        name = "help";
+    else if (strcmp(name, "--version") == 0)
+        name = "version";
+    const cli_command *command = cli_find_command(name);
+    if (!command && name[0] == '-')
+        return cli_usage("no such option: %s (options stand behind the verb)", name);
+    if (!command)
+        return unknown_verb(name);
+    return run_command(command, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    kj_log_set(show_warning, NULL);
+    int status = dispatch(argc, (const char **)argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        cli_error("cannot write the result to standard output");
+        return status == CLI_DONE ? CLI_FAILED : status;
+    }
+    return status;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "records.h"
+
+#include "output.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* The member as clean text, "" when there is none; for free. */
+static char *text_of(struct json_object *object, const char *key)
+{
+    struct json_object *member = json_object_object_get(object, key);
+    char *text = cli_cell_text(member);
+    if (!member)
+        *text = 0;
+    return text;
+}
+
+static bool has(struct json_object *object, const char *key)
+{
+    return json_object_object_get_ex(object, key, NULL);
+}
+
+static void put_text(struct json_object *object, const char *before, const char *key,
+                     const char *after)
+{
+    char *text = text_of(object, key);
+    if (*text)
+        printf("%s%s%s", before, text, after);
+    free(text);
+}
+
+/* " lr=0.1 momentum=0.8" */
+static void put_args(struct json_object *record)
+{
+    struct json_object *args = json_object_object_get(record, "args");
+    if (!json_object_is_type(args, json_type_object))
+        return;
+    json_object_object_foreach(args, key, unused)
+    {
+        (void)unused;
+        char *name = cli_clean(key, strlen(key)), *value = text_of(args, key);
+        printf(" %s=%s", name, value);
+        free(name);
+        free(value);
+    }
+}
+
+/* ": lr 0.001 -> 0.0001" */
+static void put_changes(struct json_object *record)
+{
+    struct json_object *new = json_object_object_get(record, "new");
+    struct json_object *old = json_object_object_get(record, "old");
+    if (!json_object_is_type(new, json_type_object))
+        return;
+    const char *separator = ": ";
+    json_object_object_foreach(new, key, unused)
+    {
+        (void)unused;
+        char *name = cli_clean(key, strlen(key)), *after = text_of(new, key);
+        char *before =
+            json_object_is_type(old, json_type_object) ? text_of(old, key) : cli_cell_text(NULL);
+        printf("%s%s %s -> %s", separator, name, before, after);
+        separator = ", ";
+        free(name);
+        free(before);
+        free(after);
+    }
+}
+
+static void put_command(struct json_object *record)
+{
+    put_text(record, "", "verb", "");
+    put_args(record);
+    put_changes(record);
+    char *at = text_of(record, "at");
+    if (*at && strcmp(at, "now") != 0)
+        printf(" (at %s)", at);
+    free(at);
+    put_text(record, " (reason: ", "reason", ")");
+    put_text(record, ": ", "error", "");
+    put_text(record, ": ", "result", "");
+}
+
+/* "alice@host (uid 1000)" */
+static char *who(struct json_object *record)
+{
+    static char text[200];
+    char *by = text_of(record, "by"), *uid = text_of(record, "uid");
+    if (*by && *uid)
+        snprintf(text, sizeof text, "%s (uid %s)", by, uid);
+    else
+        snprintf(text, sizeof text, "%s%s%s", by, *uid ? "uid " : "", uid);
+    free(by);
+    free(uid);
+    return *text ? text : strcpy(text, "-");
+}
+
+static void put_time(struct json_object *object, const char *key)
+{
+    char text[32];
+    struct json_object *member = json_object_object_get(object, key);
+    double now = (double)time(NULL);
+    fputs(cli_time_text(member ? json_object_get_double(member) : now, text), stdout);
+}
+
+static void put_step(struct json_object *object)
+{
+    char *step = text_of(object, "step");
+    printf("  %8s", *step && strcmp(step, "-1") != 0 ? step : "-");
+    free(step);
+}
+
+static void put_other(struct json_object *line)
+{
+    char *event = text_of(line, "event");
+    for (char *c = event; *c; c++)
+        if (*c == '_')
+            *c = ' ';
+    printf("  %-9s %s", "-", event);
+    free(event);
+    struct json_object *run = json_object_object_get(line, "run");
+    if (json_object_is_type(run, json_type_object)) {
+        put_text(run, ": ", "id", "");
+        put_text(run, ", pid ", "pid", "");
+    }
+    put_text(line, ": ", "message", "");
+    put_text(line, ": ", "text", "");
+    put_text(line, ": ", "line", "");
+    if (json_object_get_boolean(json_object_object_get(line, "stopped")))
+        fputs(", stopped", stdout);
+    put_text(line, " (reason: ", "reason", ")");
+}
+
+void cli_print_journal_line(struct json_object *line)
+{
+    put_time(line, "time");
+    put_step(line);
+    if (has(line, "seq")) {
+        char *state = text_of(line, "state"), *door = text_of(line, "door");
+        printf("  %-9s ", state);
+        put_command(line);
+        printf("  [%s%s%s]", who(line), *door ? ", " : "", door);
+        free(state);
+        free(door);
+    } else {
+        put_other(line);
+    }
+    putchar('\n');
+}
+
+void cli_print_event(struct json_object *event)
+{
+    char *kind = text_of(event, "event");
+    put_time(event, has(event, "wall_time") ? "wall_time" : "time");
+    if (strcmp(kind, "metric") == 0) {
+        put_step(event);
+        put_text(event, "  ", "tag", "");
+        put_text(event, " = ", "value", "");
+    } else if (strcmp(kind, "command") == 0) {
+        put_step(event);
+        put_text(event, "  command ", "seq", " ");
+        put_text(event, "", "state", ": ");
+        put_command(event);
+        printf("  [%s]", who(event));
+    } else if (strcmp(kind, "state") == 0) {
+        put_step(event);
+        put_text(event, "  ", "state", "");
+    } else if (strcmp(kind, "gap") == 0) {
+        put_text(event, "         -  ", "lost", " events were lost: this reader is too slow");
+    } else {
+        char *text = cli_cell_text(event);
+        printf("         -  %s", text);
+        free(text);
+    }
+    putchar('\n');
+    free(kind);
+}
