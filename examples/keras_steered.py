@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small network on scikit-learn's digits and can be steered while it runs.
 
-    python keras_steered.py --fifo ctl &
-    kajitori status
-    kajitori set lr=1e-4
-    kajitori send save path=now.keras
-    echo stop > ctl
+python keras_steered.py --fifo ctl &
+kajitori status
+kajitori set lr=1e-4
+kajitori send save path=now.keras
+echo stop > ctl
 """
 
 import argparse

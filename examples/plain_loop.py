@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training loop without a framework: softmax regression by NumPy on scikit-learn's digits.
 
-    python plain_loop.py --epochs 1000 &
-    kajitori set lr=0.5
-    kajitori send shuffle seed=7
-    kajitori stop at=epoch
+python plain_loop.py --epochs 1000 &
+kajitori set lr=0.5
+kajitori send shuffle seed=7
+kajitori stop at=epoch
 """
 
 import argparse
