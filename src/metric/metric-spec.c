@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "errors.h"
+#include "mem.h"
+#include "source-kind.h"
+#include "strbuf.h"
+
+#include <string.h>
+
+const kji_source_kind *const kji_source_kinds[] = {&kji_source_events, &kji_source_text, NULL};
+
+static int unknown_kind(const char *text, size_t size, kj_error *err)
+{
+    KJI_CLEANUP(kji_strbuf_done) kji_strbuf known = KJI_STRBUF_INIT;
+    for (size_t k = 0; kji_source_kinds[k]; k++)
+        kji_strbuf_printf(&known, "%s%s", k ? ", " : "", kji_source_kinds[k]->syntax);
+    return kji_fail(err, KJ_EARG, "unknown metric source \"%.*s\"; known: %s",
+                    (int)(size < 40 ? size : 40), text, known.text);
+}
+
+int kji_spec_parse(const char *text, kji_spec *ret_spec, kj_error *err)
+{
+    size_t size = strcspn(text, ":");
+    const kji_source_kind *kind = NULL;
+    for (size_t k = 0; kji_source_kinds[k] && !kind; k++)
+        if (strlen(kji_source_kinds[k]->name) == size &&
+            memcmp(kji_source_kinds[k]->name, text, size) == 0)
+            kind = kji_source_kinds[k];
+    if (!kind)
+        return unknown_kind(text, size, err);
+    if (text[size] == 0)
+        return kji_fail(err, KJ_EARG, "metric \"%s\" is incomplete; expected %s", text,
+                        kind->syntax);
+    kji_spec spec = {.kind = kind};
+    int r = kind->split(text + size + 1, &spec.where, &spec.tag, err);
+    if (r < 0)
+        return kji_fail_prefix(err, r, "metric \"%.200s\"", text);
+    *ret_spec = spec;
+    return 0;
+}
+
+void kji_spec_done(kji_spec *spec)
+{
+    free(spec->where);
+    free(spec->tag);
+    *spec = (kji_spec){0};
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where every kind of source puts what it finds: counted, selected, handed to the caller. */
+#ifndef KJI_POINT_SINK_H
+#define KJI_POINT_SINK_H
+
+#include "tag-table.h"
+
+typedef struct kji_sink {
+    kji_tag_table *tags;
+    kj_source_stats *stats;
+    kj_point_fn fn; /* NULL: count only */
+    void *userdata;
+    int64_t delivered; /* since kj_source_step began */
+} kji_sink;
+
+/* What a point has beside its tag and value. */
+typedef struct kji_origin {
+    kji_run *run;
+    const char *file;
+    uint64_t record;
+    int64_t step;
+    double wall_time;
+} kji_origin;
+
+/* 0: go on; 1: done with this one, but the caller wants no more now; KJ_EMEM. */
+int kji_sink_scalar(kji_sink *sink, const kji_origin *origin, const char *tag, size_t tag_size,
+                    double value);
+int kji_sink_restart(kji_sink *sink, const kji_origin *origin);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a kind of metric source is to the rest: one const table. A new kind is a .c with its table,
+ * one line in the registry of source.c, one in meson.build and a paragraph in docs/metrics.md.
+ */
+#ifndef KJI_SOURCE_KIND_H
+#define KJI_SOURCE_KIND_H
+
+#include "point-sink.h"
+#include "watch.h"
+
+/* "SOURCE:WHERE[:TAG]", taken apart. */
+typedef struct kji_spec {
+    const struct kji_source_kind *kind;
+    char *where; /* as the kind's split slot left it */
+    char *tag;   /* NULL: all */
+} kji_spec;
+
+/* What the framework gives to an instance; all of it outlives the instance. */
+typedef struct kji_source_context {
+    const kji_spec *spec;
+    const kj_source_options *options;
+    kji_watch *watch;
+    kji_tag_table *tags;
+    kj_source_stats *stats;
+} kji_source_context;
+
+typedef struct kji_source_kind {
+    size_t size;
+    const char *name;     /* before the first colon */
+    const char *syntax;   /* for messages */
+    size_t instance_size; /* the framework allocates it, zeroed */
+
+    /* Takes apart what stands behind "name:": *ret_where, and *ret_tag or NULL, for free. Checks
+     * all that can be checked without opening anything. Does not block. Mandatory. */
+    int (*split)(const char *rest, char **ret_where, char **ret_tag, kj_error *err);
+
+    /* The place need not exist yet. May touch the file system, may not wait. After a failure
+     * `close` is called all the same. Mandatory. */
+    int (*open)(void *instance, const kji_source_context *context, kj_error *err);
+
+    /* Releases what `open` and `step` took; the instance itself is the framework's. Mandatory. */
+    void (*close)(void *instance);
+
+    /* Gives all that is new to the sink, without waiting, and arms the watch for the next time.
+     * Ends early (and arms the watch for at once) when the sink says so. `finished`: nothing will
+     * be appended any more. Errors: only what a wait cannot heal. Mandatory. */
+    int (*step)(void *instance, kji_sink *sink, bool finished, kj_error *err);
+
+    /* Brings the figures up to date that are not counted as they happen (files, waiting_files).
+     * Mandatory. */
+    void (*count)(const void *instance, kj_source_stats *stats);
+} kji_source_kind;
+
+extern const kji_source_kind kji_source_events;
+extern const kji_source_kind kji_source_text;
+
+/* All kinds; ends with NULL. */
+extern const kji_source_kind *const kji_source_kinds[];
+
+/* Poll and grace times as asked for, or the defaults for the file system of `path`. */
+uint32_t kji_source_poll_ms(const kj_source_options *options, const kji_watch *watch, bool network);
+uint32_t kji_source_grace_ms(const kj_source_options *options, bool network);
+
+int kji_spec_parse(const char *text, kji_spec *ret_spec, kj_error *err);
+void kji_spec_done(kji_spec *spec);
+
+#endif

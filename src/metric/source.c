@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The public calls: a source is an instance of one kind (source-kind.h), with the watch, the tags
+ * and the figures that all kinds share.
+ */
+#include "clock.h"
+#include "errors.h"
+#include "mem.h"
+#include "source-kind.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum { POLL_WITH_INOTIFY_MS = 10000, POLL_MS = 500, GRACE_MS = 10000, GRACE_NETWORK_MS = 120000 };
+
+struct kj_source {
+    char *text; /* the spec as given */
+    kji_spec spec;
+    kj_source_options options;
+    char *text_path; /* what options.text_path points to */
+    kji_watch watch;
+    kji_tag_table tags;
+    kj_source_stats stats;
+    bool finished;
+    void *instance;
+};
+
+uint32_t kji_source_poll_ms(const kj_source_options *options, const kji_watch *watch, bool network)
+{
+    if (options->poll_ms)
+        return options->poll_ms;
+    return network || kji_watch_polls(watch) ? POLL_MS : POLL_WITH_INOTIFY_MS;
+}
+
+uint32_t kji_source_grace_ms(const kj_source_options *options, bool network)
+{
+    if (options->grace_ms)
+        return options->grace_ms;
+    return network ? GRACE_NETWORK_MS : GRACE_MS;
+}
+
+void kj_source_close(kj_source *source)
+{
+    if (!source)
+        return;
+    if (source->instance)
+        source->spec.kind->close(source->instance);
+    free(source->instance);
+    kji_tag_table_done(&source->tags);
+    kji_watch_done(&source->watch);
+    kji_spec_done(&source->spec);
+    free(source->text_path);
+    free(source->text);
+    free(source);
+}
+
+static void closep(kj_source **source)
+{
+    kj_source_close(*source);
+}
+
+static int take_options(kj_source *source, const kj_source_options *options, kj_error *err)
+{
+    source->options = (kj_source_options)KJ_SOURCE_OPTIONS_INIT;
+    if (!options)
+        return 0;
+    if (options->size > sizeof *options || options->size < sizeof options->size)
+        return kji_fail(err, KJ_EARG, "kj_source_options.size is %u; expected at most %zu",
+                        options->size, sizeof *options);
+    memcpy(&source->options, options, options->size);
+    source->options.size = sizeof source->options;
+    if (source->options.flags & ~(uint32_t)(KJ_SOURCE_FINISHED | KJ_SOURCE_POLL))
+        return kji_fail(err, KJ_EARG, "unknown flags 0x%x of a source", source->options.flags);
+    source->finished = source->options.flags & KJ_SOURCE_FINISHED;
+    if (source->options.text_path) {
+        source->text_path = strdup(source->options.text_path);
+        source->options.text_path = source->text_path;
+        if (!source->text_path)
+            return kji_fail_memory(err);
+    }
+    return 0;
+}
+
+int kj_source_open(const char *spec, const kj_source_options *options, kj_source **ret_source,
+                   kj_error *err)
+{
+    KJI_CLEANUP(closep) kj_source *source = calloc(1, sizeof *source);
+    if (!source)
+        return kji_fail_memory(err);
+    source->watch = (kji_watch){-1, -1, -1, false};
+    int r = take_options(source, options, err);
+    if (r < 0)
+        return r;
+    r = kji_spec_parse(spec, &source->spec, err);
+    if (r < 0)
+        return r;
+    source->text = strdup(spec);
+    if (!source->text || !kji_tag_table_init(&source->tags, source->spec.tag))
+        return kji_fail_memory(err);
+    r = kji_watch_init(&source->watch, source->options.flags & KJ_SOURCE_POLL, err);
+    if (r < 0)
+        return r;
+    source->instance = calloc(1, source->spec.kind->instance_size);
+    if (!source->instance)
+        return kji_fail_memory(err);
+    const kji_source_context context = {&source->spec, &source->options, &source->watch,
+                                        &source->tags, &source->stats};
+    r = source->spec.kind->open(source->instance, &context, err);
+    if (r < 0)
+        return r;
+    kji_watch_arm(&source->watch, 0);
+    *ret_source = kji_take(&source);
+    return 0;
+}
+
+int kj_source_check(const char *spec, kj_error *err)
+{
+    kji_spec parsed;
+    int r = kji_spec_parse(spec, &parsed, err);
+    if (r == 0)
+        kji_spec_done(&parsed);
+    return r;
+}
+
+int kj_source_get_fd(const kj_source *source)
+{
+    return source->watch.epoll_fd;
+}
+
+int kj_source_step(kj_source *source, int timeout_ms, kj_point_fn fn, void *userdata, kj_error *err)
+{
+    int64_t deadline = kji_monotonic_ms() + timeout_ms;
+    kji_sink sink = {&source->tags, &source->stats, fn, userdata, 0};
+    for (;;) {
+        int r = source->spec.kind->step(source->instance, &sink, source->finished, err);
+        if (r < 0)
+            return r;
+        if (sink.delivered || source->finished || timeout_ms == 0)
+            return sink.delivered < INT_MAX ? (int)sink.delivered : INT_MAX;
+        int64_t left = deadline - kji_monotonic_ms();
+        if (timeout_ms > 0 && left <= 0)
+            return 0;
+        int came = kji_watch_wait(&source->watch, timeout_ms < 0 ? -1 : (int)left);
+        if (!came && timeout_ms < 0)
+            return 0;
+    }
+}
+
+void kj_source_finish(kj_source *source)
+{
+    source->finished = true;
+    kji_watch_arm(&source->watch, 0);
+}
+
+/* A second reader of the same place, so that what the first has still to deliver stays undelivered.
+ */
+int kj_source_list_tags(kj_source *source, kj_tag_fn fn, void *userdata, kj_error *err)
+{
+    kj_source_options options = source->options;
+    options.flags |= KJ_SOURCE_FINISHED | KJ_SOURCE_POLL;
+    KJI_CLEANUP(closep) kj_source *reader = NULL;
+    int r = kj_source_open(source->text, &options, &reader, err);
+    if (r >= 0)
+        r = kj_source_step(reader, 0, NULL, NULL, err);
+    if (r >= 0)
+        r = kji_tag_table_list(&reader->tags, fn, userdata);
+    return r == KJ_EMEM ? kji_fail_memory(err) : r;
+}
+
+void kj_source_get_stats(const kj_source *source, kj_source_stats *ret_stats)
+{
+    kj_source_stats stats = source->stats;
+    source->spec.kind->count(source->instance, &stats);
+    uint32_t size = ret_stats->size < sizeof stats ? ret_stats->size : sizeof stats;
+    stats.size = size;
+    memcpy(ret_stats, &stats, size);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The runs and tags of one source: names kept once, what has been seen of each tag, and which tags
+ * the user asked for. Pointers to runs and tags live as long as the table.
+ */
+#ifndef KJI_TAG_TABLE_H
+#define KJI_TAG_TABLE_H
+
+#include <kajitori/metric.h>
+
+#include <stdbool.h>
+
+typedef struct kji_tag {
+    char *name; /* NUL-terminated; may hold NULs itself */
+    size_t size;
+    size_t hash;
+    uint32_t rank; /* how well it fits what was asked for; 0 = not at all */
+    uint64_t count;
+    int64_t first_step, last_step;
+    double last_value, min_value, max_value;
+    struct kji_tag *next; /* the tag that followed this one last time: writers repeat their order */
+} kji_tag;
+
+typedef struct kji_run {
+    char *name; /* "." for the folder itself */
+    kji_tag **slots;
+    size_t n_slots, n_tags;
+    kji_tag *previous; /* the last one looked up */
+    bool started;      /* a point or a session START has been seen */
+} kji_run;
+
+typedef struct kji_tag_table {
+    char *wanted; /* NULL: all */
+    kji_run **runs;
+    size_t n_runs, runs_capacity;
+    uint32_t best_rank; /* of the tags seen so far */
+    bool ambiguity_told, overflow_told;
+    size_t n_tags;
+} kji_tag_table;
+
+/* `wanted` is a tag, or RUN/TAG, or NULL for all. false when memory is gone. */
+bool kji_tag_table_init(kji_tag_table *table, const char *wanted);
+void kji_tag_table_done(kji_tag_table *table);
+
+/* NULL when memory is gone. */
+kji_run *kji_tag_table_run(kji_tag_table *table, const char *name);
+
+/* 1: found or made; 0: the table is full (warned once); KJ_EMEM. */
+int kji_tag_table_tag(kji_tag_table *table, kji_run *run, const char *name, size_t size,
+                      kji_tag **ret_tag);
+
+void kji_tag_count(kji_tag *tag, int64_t step, double value);
+
+/* Whether its values are to be delivered: nothing that fits better has been seen. */
+static inline bool kji_tag_table_selects(const kji_tag_table *table, const kji_tag *tag)
+{
+    return tag->rank && tag->rank == table->best_rank;
+}
+
+/* Calls fn in the order of runs, then tags, until it returns nonzero. Returns that, 0 or KJ_EMEM.
+ */
+int kji_tag_table_list(const kji_tag_table *table, kj_tag_fn fn, void *userdata);
+
+#endif
