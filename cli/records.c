@@ -71,7 +71,7 @@ static void put_changes(struct json_object *record)
 
 static void put_command(struct json_object *record)
 {
-    put_text(record, "", "verb", "");
+    put_text(record, "", has(record, "verb") ? "verb" : "line", "");
     put_args(record);
     put_changes(record);
     char *at = text_of(record, "at");

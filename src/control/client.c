@@ -523,18 +523,13 @@ static int judge_record(struct json_object *record, int wait, kj_error *err)
     return reached(state) >= wait;
 }
 
-/* The record of command `seq` in an event, borrowed; NULL when it is another event. */
-static struct json_object *record_in(struct json_object *event, int64_t seq)
+/* Whether the event is a record of command `seq`. */
+static bool is_record_of(struct json_object *event, int64_t seq)
 {
     int64_t event_seq;
     const char *kind = kji_json_string(event, "event");
-    if (!kind || strcmp(kind, "command") != 0)
-        return NULL;
-    struct json_object *record = event;
-    json_object_object_get_ex(event, "record", &record);
-    if (!kji_json_int(record, "seq", &event_seq) || event_seq != seq)
-        return NULL;
-    return record;
+    return kind && strcmp(kind, "command") == 0 && kji_json_int(event, "seq", &event_seq) &&
+           event_seq == seq;
 }
 
 /* Follows command `seq` through the events, from number *seen of the queue on, until it has come
@@ -545,12 +540,12 @@ static int follow_command(kj_client *client, int64_t seq, int wait, int64_t dead
     size_t seen = 0;
     for (;;) {
         for (; seen < count_events(client); seen++) {
-            struct json_object *found = record_in(client->events[client->first_event + seen], seq);
-            if (!found)
+            struct json_object *event = client->events[client->first_event + seen];
+            if (!is_record_of(event, seq))
                 continue;
             json_object_put(*record);
-            *record = json_object_get(found);
-            int r = judge_record(found, wait, err);
+            *record = json_object_get(event);
+            int r = judge_record(event, wait, err);
             if (r != 0)
                 return r;
         }
@@ -581,6 +576,20 @@ static int fail_waiting(int r, struct json_object *record, int64_t seq, kj_error
     return r;
 }
 
+/* A record as such: one that came as an event has the member "event" more. */
+static int hand_over_record(struct json_object *record, char **ret_json, kj_error *err)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *plain = json_object_new_object();
+    if (!plain)
+        return kji_fail_memory(err);
+    json_object_object_foreach(record, key, value)
+    {
+        if (strcmp(key, "event") != 0)
+            json_object_object_add(plain, key, json_object_get(value));
+    }
+    return hand_over(plain, ret_json, err);
+}
+
 int kj_client_command(kj_client *client, const char *params_json, int wait, int timeout_ms,
                       char **ret_json, kj_error *err)
 {
@@ -600,5 +609,5 @@ int kj_client_command(kj_client *client, const char *params_json, int wait, int 
         if (r == 0 || r == KJ_EENDED)
             r = fail_waiting(r, record, seq, err);
     }
-    return r < 0 ? r : hand_over(record, ret_json, err);
+    return r < 0 ? r : hand_over_record(record, ret_json, err);
 }
