@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tune-check.h"
+
+#include "errors.h"
+#include "json.h"
+#include "mem.h"
+#include "strbuf.h"
+#include "template.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_JOBS = 1024, DEFAULT_GRACE_MS = 10000 };
+
+/* ---- the study's default name ---- */
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static bool is_interpreter(const char *program)
+{
+    static const char *const names[] = {"python",  "pypy", "bash", "sh",   "dash",
+                                        "zsh",     "perl", "ruby", "node", "julia",
+                                        "Rscript", "lua",  "php",  "uv",   "env"};
+    const char *name = base_name(program);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        size_t size = strlen(names[k]);
+        if (strncmp(name, names[k], size) == 0 &&
+            name[size + strspn(name + size, "0123456789.")] == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The script of an interpreter: its first word that is no option; `-m NAME` names a module. */
+static const char *find_script(const char *const *command, uint64_t n_command)
+{
+    for (uint64_t k = 1; k < n_command; k++) {
+        if (strcmp(command[k], "-m") == 0)
+            return k + 1 < n_command ? command[k + 1] : NULL;
+        if (strcmp(command[k], "-c") == 0 || strcmp(command[k], "-e") == 0)
+            return NULL;
+        if (command[k][0] != '-' && !strchr(command[k], '='))
+            return is_interpreter(command[k]) ? find_script(command + k, n_command - k)
+                                              : command[k];
+    }
+    return NULL;
+}
+
+char *kji_tune_default_study(const char *const *command, uint64_t n_command)
+{
+    const char *script = is_interpreter(command[0]) ? find_script(command, n_command) : NULL;
+    const char *name = base_name(script ? script : command[0]);
+    const char *dot = strrchr(name, '.');
+    size_t size = dot && dot > name ? (size_t)(dot - name) : strlen(name);
+    return strndup(name, size);
+}
+
+/* ---- parameters and templates ---- */
+
+static int check_param_name(const kji_tune_config *config, size_t k, kj_error *err)
+{
+    const char *name = config->params[k].name;
+    if (strcmp(name, "trial") == 0 || strcmp(name, "study") == 0)
+        return kji_fail(err, KJ_EARG,
+                        "parameter \"%s\": this name is taken, {%s} is the trial's own", name,
+                        name);
+    for (size_t j = 0; j < k; j++)
+        if (strcmp(config->params[j].name, name) == 0)
+            return kji_fail(err, KJ_EARG, "parameter \"%s\" is given twice", name);
+    return 0;
+}
+
+static int parse_params(kji_tune_config *config, const kj_tune_options *options, kj_error *err)
+{
+    config->params = calloc(options->n_params + 1, sizeof *config->params);
+    if (!config->params)
+        return kji_fail_memory(err);
+    for (uint64_t k = 0; k < options->n_params; k++) {
+        int r = kji_param_spec_parse(options->params[k], &config->params[k], err);
+        if (r < 0)
+            return r;
+        config->n_params++;
+        r = check_param_name(config, k, err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* Any value in the range, to try the templates with. */
+static char *sample_text(const kji_param_spec *spec)
+{
+    const kj_distribution *dist = &spec->distribution;
+    kj_value value = {.type = KJ_TYPE_FLOAT, .f = dist->low};
+    if (dist->kind == KJ_DISTRIBUTION_INT)
+        value = (kj_value){.type = KJ_TYPE_INT, .i = dist->int_low};
+    else if (dist->kind == KJ_DISTRIBUTION_CATEGORICAL)
+        value = dist->choices[0];
+    return kji_value_text(&value);
+}
+
+typedef struct samples {
+    kji_binding *bindings;
+    bool *used;
+    size_t n;
+} samples;
+
+static void samples_done(samples *s)
+{
+    for (size_t k = 2; s->bindings && k < s->n; k++)
+        free((char *)s->bindings[k].value);
+    free(s->bindings);
+    free(s->used);
+}
+
+static int samples_init(samples *s, const kji_tune_config *config, kj_error *err)
+{
+    s->bindings = calloc(config->n_params + 2, sizeof *s->bindings);
+    s->used = calloc(config->n_params + 2, sizeof *s->used);
+    if (!s->bindings || !s->used)
+        return kji_fail_memory(err);
+    s->bindings[s->n++] = (kji_binding){"trial", "0"};
+    s->bindings[s->n++] = (kji_binding){"study", config->study_name};
+    for (size_t k = 0; k < config->n_params; k++) {
+        char *text = sample_text(&config->params[k]);
+        if (!text)
+            return kji_fail_memory(err);
+        s->bindings[s->n++] = (kji_binding){config->params[k].name, text};
+    }
+    return 0;
+}
+
+/* "events:DIR:TAG" needs its tag: several metrics cannot be one objective. */
+static int check_has_tag(const char *metric, kj_error *err)
+{
+    const char *where = strchr(metric, ':');
+    if (where && strncmp(metric, "events:", 7) == 0 && !strchr(where + 1, ':'))
+        return kji_fail(err, KJ_EARG,
+                        "metric \"%s\" names no tag; expected events:DIR:TAG, for example "
+                        "%s:validation/epoch_loss (kajitori events DIR lists the tags)",
+                        metric, metric);
+    return 0;
+}
+
+static int check_metric(const kji_tune_config *config, samples *s, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *metric = NULL;
+    int r = kji_template_check(config->metric, s->bindings, s->n, s->used, err);
+    if (r >= 0)
+        r = kji_template_expand(config->metric, s->bindings, s->n, &metric, err);
+    if (r >= 0)
+        r = kj_source_check(metric, err);
+    if (r >= 0)
+        r = check_has_tag(metric, err);
+    return r;
+}
+
+static int check_templates(const kji_tune_config *config, samples *s, kj_error *err)
+{
+    for (size_t k = 0; k < config->n_command; k++) {
+        int r = kji_template_check(config->command[k], s->bindings, s->n, s->used, err);
+        if (r < 0)
+            return kji_fail_prefix(err, r, "command");
+    }
+    int r = check_metric(config, s, err);
+    if (r < 0)
+        return r;
+    for (size_t k = 2; k < s->n; k++)
+        if (!s->used[k])
+            return kji_fail(err, KJ_EARG,
+                            "parameter %s is not used: put {%s} into the command where its value "
+                            "goes",
+                            s->bindings[k].name, s->bindings[k].name);
+    return 0;
+}
+
+/* ---- programs ---- */
+
+static bool is_program(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+static bool is_in_path(const char *name)
+{
+    const char *path = getenv("PATH");
+    for (const char *at = path ? path : "/bin:/usr/bin"; *at;) {
+        size_t size = strcspn(at, ":");
+        KJI_CLEANUP(kji_freep)
+        char *candidate = kji_format("%.*s%s%s", (int)size, at, size ? "/" : "./", name);
+        if (candidate && is_program(candidate))
+            return true;
+        at += size + (at[size] == ':');
+    }
+    return false;
+}
+
+static int check_program(const char *program, kj_error *err)
+{
+    if (!*program)
+        return kji_fail(err, KJ_EARG, "the command is empty");
+    if (strpbrk(program, "{}"))
+        return 0; /* known only for a trial */
+    if (strchr(program, '/') ? is_program(program) : is_in_path(program))
+        return 0;
+    return kji_fail(err, KJ_EARG, "program %s: %s", program,
+                    strchr(program, '/') ? "not there, or not executable" : "not found in PATH");
+}
+
+/* Looks beside `path` (the command, or our library): as installed, and as in a build tree. */
+static char *find_shim_beside(const char *path)
+{
+    static const char *const places[] = {"kajitori-shim", "supervise/kajitori-shim",
+                                         "src/supervise/kajitori-shim",
+                                         "../src/supervise/kajitori-shim"};
+    const char *slash = strrchr(path, '/');
+    for (size_t k = 0; slash && k < sizeof places / sizeof *places; k++) {
+        char *shim = kji_format("%.*s/%s", (int)(slash - path), path, places[k]);
+        if (!shim || is_program(shim))
+            return shim;
+        free(shim);
+    }
+    return NULL;
+}
+
+static char *find_shim(const char *wanted)
+{
+    const char *named = wanted ? wanted : getenv("KAJITORI_SHIM");
+    if (named && *named)
+        return strdup(named);
+    char self[PATH_MAX];
+    ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *shim = NULL;
+    if (size > 0) {
+        self[size] = 0;
+        shim = find_shim_beside(self);
+    }
+    Dl_info info;
+    if (!shim && dladdr((void *)(uintptr_t)find_shim_beside, &info) && info.dli_fname)
+        shim = find_shim_beside(info.dli_fname);
+    return shim ? shim : strdup(KJI_LIBEXECDIR "/kajitori-shim");
+}
+
+static int check_shim(const kji_tune_config *config, kj_error *err)
+{
+    if (is_program(config->shim))
+        return 0;
+    return kji_fail(err, KJ_ENOENT,
+                    "%s: not there, or not executable; KAJITORI_SHIM may name the kajitori-shim "
+                    "that belongs to this installation",
+                    config->shim);
+}
+
+/* ---- all of it ---- */
+
+static char *default_trials_dir(const char *study)
+{
+    char *dir = kji_format("kajitori-trials/%s", study);
+    for (char *at = dir ? dir + strlen("kajitori-trials/") : NULL; at && *at; at++)
+        if (*at == '/' || (*at == '.' && at[-1] == '/'))
+            *at = '_';
+    return dir;
+}
+
+static int copy_command(kji_tune_config *config, const kj_tune_options *options, kj_error *err)
+{
+    config->command = calloc(options->n_command + 1, sizeof *config->command);
+    if (!config->command)
+        return kji_fail_memory(err);
+    for (uint64_t k = 0; k < options->n_command; k++) {
+        config->command[k] = strdup(options->command[k]);
+        if (!config->command[k])
+            return kji_fail_memory(err);
+        config->n_command++;
+    }
+    return 0;
+}
+
+static int copy_texts(kji_tune_config *config, const kj_tune_options *options, kj_error *err)
+{
+    config->study_name = options->study && *options->study
+                             ? strdup(options->study)
+                             : kji_tune_default_study(options->command, options->n_command);
+    config->metric = strdup(options->metric);
+    config->shim = find_shim(options->shim);
+    if (config->study_name)
+        config->trials_dir = options->trials_dir && *options->trials_dir
+                                 ? strdup(options->trials_dir)
+                                 : default_trials_dir(config->study_name);
+    if (!config->study_name || !config->metric || !config->shim || !config->trials_dir)
+        return kji_fail_memory(err);
+    return copy_command(config, options, err);
+}
+
+int kji_tune_config_init(kji_tune_config *config, const kj_tune_options *options, kj_error *err)
+{
+    if (options->n_command == 0)
+        return kji_fail(err, KJ_EARG, "no command to run; it goes behind \"--\"");
+    if (!options->metric || !*options->metric)
+        return kji_fail(err, KJ_EARG,
+                        "no metric; for example stdout:/val_loss=(\\S+)/ or "
+                        "events:logs/{trial}:validation/epoch_loss");
+    if (options->jobs > MAX_JOBS)
+        return kji_fail(err, KJ_ERANGE, "%u jobs at once; at most %d", options->jobs,
+                        (int)MAX_JOBS);
+    config->jobs = options->jobs ? options->jobs : 1;
+    config->grace_ms = options->grace_ms ? options->grace_ms : DEFAULT_GRACE_MS;
+    config->n_trials = options->n_trials;
+    config->on_event = options->on_event;
+    config->userdata = options->userdata;
+    int r = copy_texts(config, options, err);
+    if (r >= 0)
+        r = parse_params(config, options, err);
+    if (r < 0)
+        return r;
+    samples s = {0};
+    r = samples_init(&s, config, err);
+    if (r >= 0)
+        r = check_templates(config, &s, err);
+    samples_done(&s);
+    if (r >= 0)
+        r = check_program(config->command[0], err);
+    return r < 0 ? r : check_shim(config, err);
+}
+
+void kji_tune_config_done(kji_tune_config *config)
+{
+    for (size_t k = 0; k < config->n_params; k++)
+        kji_param_spec_done(&config->params[k]);
+    for (size_t k = 0; k < config->n_command; k++)
+        free(config->command[k]);
+    free(config->params);
+    free(config->command);
+    free(config->study_name);
+    free(config->metric);
+    free(config->trials_dir);
+    free(config->shim);
+    kji_closep(&config->worker_lock);
+    kji_closep(&config->trials_fd);
+}
+
+/* ---- the search space as a fact of the study ---- */
+
+char *kji_tune_space_json(const kji_tune_config *config)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = json_object_new_object();
+    for (size_t k = 0; k < config->n_params; k++) {
+        KJI_CLEANUP(kji_freep) char *text = kji_param_spec_text(&config->params[k]);
+        if (!text)
+            return NULL;
+        json_object_object_add(json, config->params[k].name, json_object_new_string(text));
+    }
+    return kji_json_text(json);
+}
+
+static int space_changed(const kji_tune_config *config, const char *name, const char *old_text,
+                         const char *new_text, kj_error *err)
+{
+    return kji_fail(err, KJ_ESTATE,
+                    "the search space of study %s has changed: parameter %s was %s and is now %s; "
+                    "a new search space is a new study: name it with --study NAME",
+                    config->study_name, name, old_text, new_text);
+}
+
+int kji_tune_compare_space(const kji_tune_config *config, const char *stored_json, kj_error *err)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *stored = NULL;
+    int r = kji_json_parse(stored_json, strlen(stored_json), &stored, err);
+    if (r < 0 || !json_object_is_type(stored, json_type_object))
+        return kji_fail(err, KJ_EDATA, "the search space stored with study %s cannot be read",
+                        config->study_name);
+    for (size_t k = 0; k < config->n_params; k++) {
+        const char *name = config->params[k].name;
+        KJI_CLEANUP(kji_freep) char *now = kji_param_spec_text(&config->params[k]);
+        if (!now)
+            return kji_fail_memory(err);
+        const char *before = kji_json_string(stored, name);
+        if (!before || strcmp(before, now) != 0)
+            return space_changed(config, name, before ? before : "not there", now, err);
+        json_object_object_del(stored, name);
+    }
+    json_object_object_foreach(stored, left, value)
+    {
+        return space_changed(config, left, json_object_get_string(value), "not there", err);
+    }
+    return 0;
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kj_tune_*: checks, the study with its facts, the folder of trials, then the worker.
+ *
+ * Three facts are kept with the study: its search space and its metric, so that a changed command
+ * line does not mix two searches, and an id that the trials folder repeats, so that a new database
+ * is never continued with an old folder.
+ */
+#include "tune-check.h"
+
+#include "errors.h"
+#include "files.h"
+#include "json.h"
+#include "mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/random.h>
+
+struct kj_tune {
+    kji_tune_config config;
+    kj_storage *storage;
+    kj_study *study;
+    bool created;
+    atomic_int interrupts;
+    int interrupt_fd;
+};
+
+/* ---- facts ---- */
+
+static int text_to_json(const char *text, char **ret_json, kj_error *err)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = json_object_new_string(text);
+    *ret_json = json ? kji_json_text(json) : NULL;
+    return *ret_json ? 0 : kji_fail_memory(err);
+}
+
+static int compare_metric(const kj_tune *tune, const char *stored, kj_error *err)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
+    int r = kji_json_parse(stored, strlen(stored), &json, err);
+    if (r < 0)
+        return r;
+    const char *before = json_object_get_string(json);
+    if (before && strcmp(before, tune->config.metric) == 0)
+        return 0;
+    return kji_fail(err, KJ_ESTATE,
+                    "the metric of study %s has changed: it was %s and is now %s; a new metric is "
+                    "a new study: name it with --study NAME",
+                    tune->config.study_name, before ? before : "null", tune->config.metric);
+}
+
+/* Compares one fact, or reports with 0 that the study has none. */
+static int check_facts(kj_tune *tune, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *space = NULL;
+    KJI_CLEANUP(kji_freep) char *metric = NULL;
+    int r = kj_study_get_fact(tune->study, "search_space", &space, err);
+    if (r == 1)
+        r = kji_tune_compare_space(&tune->config, space, err);
+    if (r >= 0)
+        r = kj_study_get_fact(tune->study, "metric", &metric, err);
+    if (r == 1)
+        r = compare_metric(tune, metric, err);
+    return r < 0 ? r : 0;
+}
+
+static int set_fact_if_missing(kj_tune *tune, const char *key, const char *json, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *there = NULL;
+    int r = kj_study_get_fact(tune->study, key, &there, err);
+    return r != 0 ? r : kj_study_set_fact(tune->study, key, json, err);
+}
+
+static int set_facts(kj_tune *tune, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *space = kji_tune_space_json(&tune->config);
+    KJI_CLEANUP(kji_freep) char *metric = NULL;
+    if (!space)
+        return kji_fail_memory(err);
+    int r = text_to_json(tune->config.metric, &metric, err);
+    if (r >= 0)
+        r = set_fact_if_missing(tune, "search_space", space, err);
+    if (r >= 0)
+        r = set_fact_if_missing(tune, "metric", metric, err);
+    return r;
+}
+
+/* The study's id, made when it has none; for free. */
+static int get_study_id(kj_tune *tune, char **ret_id, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *json = NULL;
+    int r = kj_study_get_fact(tune->study, "tune_id", &json, err);
+    if (r < 0)
+        return r;
+    if (r == 1) {
+        KJI_CLEANUP(kji_json_putp) struct json_object *value = NULL;
+        r = kji_json_parse(json, strlen(json), &value, err);
+        if (r < 0)
+            return r;
+        const char *id = json_object_get_string(value);
+        *ret_id = strdup(id ? id : "");
+        return *ret_id ? 0 : kji_fail_memory(err);
+    }
+    uint64_t bits;
+    if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
+        return kji_fail_errno(err, KJ_EIO, errno, "no random bytes");
+    char text[32];
+    snprintf(text, sizeof text, "\"%016" PRIx64 "\"", bits);
+    r = kj_study_set_fact(tune->study, "tune_id", text, err);
+    if (r < 0)
+        return r;
+    *ret_id = strndup(text + 1, 16);
+    return *ret_id ? 0 : kji_fail_memory(err);
+}
+
+/* ---- the folder of trials ---- */
+
+static int lock_trials_dir(kji_tune_config *config, kj_error *err)
+{
+    int r = kji_open_dir(config->trials_dir, false, &config->trials_fd, err);
+    if (r < 0)
+        return r;
+    config->worker_lock =
+        openat(config->trials_fd, "worker.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (config->worker_lock < 0)
+        return kji_fail_errno(err, KJ_EPERM, errno, "%s/worker.lock", config->trials_dir);
+    if (flock(config->worker_lock, LOCK_EX | LOCK_NB) < 0) {
+        char pid[32] = "";
+        ssize_t size = pread(config->worker_lock, pid, sizeof pid - 1, 0);
+        pid[size > 0 ? strcspn(pid, "\n") : 0] = 0;
+        return kji_fail(err, KJ_EBUSY,
+                        "another kajitori tune (pid %s) works with the trials folder %s; more at "
+                        "once is --jobs N, another study needs another --trials-dir",
+                        *pid ? pid : "unknown", config->trials_dir);
+    }
+    char pid[32];
+    int size = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    if (ftruncate(config->worker_lock, 0) < 0 ||
+        pwrite(config->worker_lock, pid, (size_t)size, 0) < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "%s/worker.lock", config->trials_dir);
+    return 0;
+}
+
+static int read_dir_id(const kji_tune_config *config, char **ret_id, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *text = NULL;
+    size_t size;
+    int r = kji_read_file(config->trials_fd, "study.json", 65536, &text, &size, err);
+    if (r < 0)
+        return r;
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
+    r = kji_json_parse(text, size, &json, err);
+    if (r < 0)
+        return kji_fail_prefix(err, r, "%s/study.json", config->trials_dir);
+    const char *id = kji_json_string(json, "id");
+    *ret_id = strdup(id ? id : "");
+    return *ret_id ? 0 : kji_fail_memory(err);
+}
+
+static int write_dir_id(const kji_tune_config *config, const char *id, kj_error *err)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = json_object_new_object();
+    json_object_object_add(json, "study", json_object_new_string(config->study_name));
+    json_object_object_add(json, "id", json_object_new_string(id));
+    KJI_CLEANUP(kji_freep) char *text = kji_json_text(json);
+    if (!text)
+        return kji_fail_memory(err);
+    return kji_write_file_atomic(config->trials_fd, "study.json", text, strlen(text), err);
+}
+
+static int refuse_dir(const kji_tune_config *config, kj_error *err)
+{
+    return kji_fail(err, KJ_EEXIST,
+                    "the trials folder %s belongs to another study, or to one whose database is "
+                    "gone; remove it, or name another with --trials-dir",
+                    config->trials_dir);
+}
+
+/* The folder and the study must belong together. `is_new`: the study is still to be created. */
+static int check_dir_id(const kj_tune *tune, bool is_new, const char *study_id, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *id = NULL;
+    int r = read_dir_id(&tune->config, &id, err);
+    if (r == KJ_ENOENT)
+        return is_new ? 0 : write_dir_id(&tune->config, study_id, err);
+    if (r < 0)
+        return r;
+    return is_new || strcmp(id, study_id) != 0 ? refuse_dir(&tune->config, err) : 0;
+}
+
+/* ---- opening ---- */
+
+static int open_study(kj_tune *tune, const kj_tune_options *options, uint32_t flags, kj_error *err)
+{
+    kj_study_options study = KJ_STUDY_OPTIONS_INIT;
+    study.flags = flags;
+    study.name = tune->config.study_name;
+    study.direction = options->direction ? options->direction : KJ_DIRECTION_MINIMIZE;
+    study.has_seed = options->has_seed;
+    study.seed = options->seed;
+    study.sampler = options->sampler;
+    study.sampler_options = options->sampler_options;
+    study.pruner = options->pruner;
+    study.pruner_options = options->pruner_options;
+    return kj_study_open(tune->storage, &study, &tune->study, err);
+}
+
+static int open_everything(kj_tune *tune, const kj_tune_options *options, kj_error *err)
+{
+    int r = kji_tune_config_init(&tune->config, options, err);
+    if (r < 0)
+        return r;
+    const char *url =
+        options->storage && *options->storage ? options->storage : "sqlite:///kajitori.db";
+    r = kj_storage_open(url, &tune->storage, err);
+    if (r < 0)
+        return r;
+    r = open_study(tune, options, KJ_STUDY_LOAD, err);
+    bool is_new = r == KJ_ENOENT;
+    if (!is_new && r >= 0)
+        r = check_facts(tune, err);
+    if (r < 0 && !is_new)
+        return r;
+    r = lock_trials_dir(&tune->config, err);
+    if (r >= 0 && is_new)
+        r = check_dir_id(tune, true, NULL, err);
+    if (r >= 0 && is_new)
+        r = open_study(tune, options, KJ_STUDY_CREATE, err);
+    if (r < 0)
+        return r;
+    KJI_CLEANUP(kji_freep) char *id = NULL;
+    r = get_study_id(tune, &id, err);
+    if (r >= 0)
+        r = check_dir_id(tune, false, id, err);
+    if (r >= 0)
+        r = set_facts(tune, err);
+    tune->created = is_new;
+    return r;
+}
+
+int kj_tune_open(const kj_tune_options *options, kj_tune **ret_tune, kj_error *err)
+{
+    if (!options || options->size < sizeof *options)
+        return kji_fail(err, KJ_EARG, "kj_tune_options: size is not set");
+    kj_tune *tune = calloc(1, sizeof *tune);
+    if (!tune)
+        return kji_fail_memory(err);
+    tune->config.trials_fd = tune->config.worker_lock = -1;
+    tune->interrupt_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int r = tune->interrupt_fd < 0 ? kji_fail_errno(err, KJ_EIO, errno, "eventfd")
+                                   : open_everything(tune, options, err);
+    if (r < 0) {
+        kj_tune_close(tune);
+        return r;
+    }
+    *ret_tune = tune;
+    return 0;
+}
+
+int kj_tune_run(kj_tune *tune, kj_error *err)
+{
+    if (tune->config.on_event) {
+        kj_tune_event event = {.size = sizeof event,
+                               .kind = KJ_TUNE_STUDY_OPENED,
+                               .trial = -1,
+                               .step = -1,
+                               .text = tune->created ? "created" : "resumed"};
+        tune->config.on_event(tune->config.userdata, &event);
+    }
+    return kji_worker_run(&tune->config, tune->study, &tune->interrupts, tune->interrupt_fd, err);
+}
+
+void kj_tune_interrupt(kj_tune *tune)
+{
+    int saved = errno;
+    atomic_fetch_add(&tune->interrupts, 1);
+    uint64_t one = 1;
+    ssize_t n = write(tune->interrupt_fd, &one, sizeof one);
+    (void)n; /* full means that the loop has been woken already */
+    errno = saved;
+}
+
+kj_study *kj_tune_get_study(kj_tune *tune)
+{
+    return tune->study;
+}
+
+void kj_tune_close(kj_tune *tune)
+{
+    if (!tune)
+        return;
+    kj_study_close(tune->study);
+    kj_storage_close(tune->storage);
+    kji_tune_config_done(&tune->config);
+    kji_closep(&tune->interrupt_fd);
+    free(tune);
+}
