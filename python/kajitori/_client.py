@@ -123,7 +123,12 @@ class Client:
         return self.call("status", None, timeout)
 
     def send(
-        self, line: str, *, wait: str = "applied", timeout: float | None = 60.0, by: str | None = None
+        self,
+        line: str,
+        *,
+        wait: str = "applied",
+        timeout: float | None = 60.0,
+        by: str | None = None,
     ) -> dict[str, Any]:
         """Sends one command as text, for example ``"set lr=0.1 at=epoch"``, and waits until it is
         "accepted", "applied" or "done". Returns its record: seq, state, step, old, new, result, …
@@ -176,7 +181,7 @@ def _ms(timeout: float | None) -> int:
 
 @ffi.def_extern(error=-1)
 def kjp_journal_line(userdata: Any, json_line: Any) -> int:
-    ffi.from_handle(userdata).append(json.loads(ffi.string(json_line)))
+    ffi.from_handle(userdata).append(ffi.string(json_line))
     return 0
 
 
@@ -184,7 +189,7 @@ def journal(run: str | None = None, state_dir: str | None = None) -> list[dict[s
     """The journal of the run whose id begins with `run` (None: the newest), also of one that has
     ended, oldest line first."""
     err = new_error()
-    lines: list[dict[str, Any]] = []
+    lines: list[bytes] = []
     handle = ffi.new_handle(lines)
     check(
         lib.kj_journal_read(
@@ -197,4 +202,4 @@ def journal(run: str | None = None, state_dir: str | None = None) -> list[dict[s
         ),
         err,
     )
-    return lines
+    return [json.loads(line) for line in lines]

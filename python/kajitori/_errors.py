@@ -134,8 +134,8 @@ def fill(err: Any, error: BaseException) -> int:
     if err:
         line = " ".join(text.split()).encode(errors="replace")[: len(err.message) - 1]
         err.code = code
-        ffi.buffer(err.message)[: len(line) + 1] = line.decode(errors="ignore").encode().ljust(
-            len(line) + 1, b"\0"
+        ffi.buffer(err.message)[: len(line) + 1] = (
+            line.decode(errors="ignore").encode().ljust(len(line) + 1, b"\0")
         )
     return code
 

@@ -131,7 +131,7 @@ class Run:
 
         keep: list[Any] = []
         options = ffi.new("kj_run_options *", {"size": ffi.sizeof("kj_run_options")})
-        options.flags = lib.KJ_RUN_STRICT if strict else 0
+        options.flags = lib.KJ_RUN_INTERRUPTIBLE | (lib.KJ_RUN_STRICT if strict else 0)
         options.name = text(name or _program_name(), keep)
         options.run_id = text(run_id, keep)
         options.fifo_path = text(_path(fifo), keep)
@@ -186,7 +186,10 @@ class Run:
         if self._ptr is None or not self._inside.acquire(blocking=False):
             return self._stopped
         try:
-            if function(self._ptr, *args) & lib.KJ_RUN_STOP:
+            bits = lib.KJ_RUN_INTERRUPTED
+            while bits & lib.KJ_RUN_INTERRUPTED:  # Python's own signal handlers run in between
+                bits = function(self._ptr, *args)
+            if bits & lib.KJ_RUN_STOP:
                 self._stopped = True
         finally:
             self._inside.release()

@@ -163,7 +163,9 @@ class VerbBinding:
 
 def _plain(value: Any) -> Any:
     """Numbers of array libraries as Python's, anything else as its text."""
-    return value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else str(value)
+    return (
+        value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else str(value)
+    )
 
 
 def _finite(value: Any) -> Any:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tools/demo` as a whole: it checks its own steps, so here it has to succeed, and to end cleanly."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+DEMO = TOP / "tools/demo"
+PATIENCE = 900  # seconds until a demo that hangs is a failure
+
+
+def start(tmp_path, **env):
+    return subprocess.Popen(
+        [DEMO],
+        env=dict(os.environ, TMPDIR=str(tmp_path), **env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def processes_of(folder):
+    """Command lines of live processes that were started with `folder` in their environment."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if str(folder).encode() in path.read_bytes():
+                found.append((path.parent / "cmdline").read_bytes())
+        except OSError:
+            continue
+    return found
+
+
+def test_the_demo_does_what_it_says(tmp_path):
+    process = start(tmp_path)
+    out, _ = process.communicate(timeout=PATIENCE)
+    print(out)
+    assert process.returncode == 0
+    for command in ("ps", "status", "set lr=1e-4", "pause", "resume", "stop", "log", "tune"):
+        assert f"\n$ kajitori {command}" in out, f"{command} is not shown"
+    assert "\n$ echo stop > " in out
+    assert "All of it happened as said" in out
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("when", [r"waiting for step", r"\$ kajitori tune"])
+def test_ctrl_c_ends_it_and_what_it_started(tmp_path, when):
+    process = start(tmp_path)
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if re.search(when, line):
+            process.send_signal(signal.SIGINT)
+            break
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, "".join(lines)
+    assert processes_of(tmp_path) == []
+
+
+def test_without_a_build_it_says_what_to_do(tmp_path):
+    process = start(tmp_path, KAJITORI_BIN=str(tmp_path / "none"))
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "make build makes it" in out
