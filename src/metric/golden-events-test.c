@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Event files of real writers, hand-made ones and damaged ones, against their listings. */
+#include "files.h"
+#include "json.h"
+#include "mem.h"
+#include "metric-rows.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static kj_source *open_events(const char *folder, uint32_t flags, uint32_t grace_ms)
+{
+    char spec[4200];
+    snprintf(spec, sizeof spec, "events:%s", folder);
+    kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
+    options.flags = flags;
+    options.grace_ms = grace_ms;
+    kj_source *source = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    if (kj_source_open(spec, &options, &source, &err) < 0)
+        fail_msg("%s", err.message);
+    return source;
+}
+
+static void drop_restarts(kji_rows *rows)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < rows->n; k++) {
+        if (rows->rows[k].flags & KJ_POINT_RESTART) {
+            assert_true(isnan(rows->rows[k].value));
+            free(rows->rows[k].run);
+            free(rows->rows[k].tag);
+        } else {
+            rows->rows[n++] = rows->rows[k];
+        }
+    }
+    rows->n = n;
+}
+
+static void check_case(const char *folder, const char *name)
+{
+    char path[4096];
+    kji_rows got = {0}, expected = {0};
+    snprintf(path, sizeof path, "%s/%s.jsonl", folder, name);
+    kji_rows_load(&expected, path);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    kj_source *source = open_events(path, 0, 0);
+    got.stop_after = 3;
+    kji_rows_drain(source, &got);
+    drop_restarts(&got);
+    assert_int_equal(got.n, expected.n);
+    kji_rows_assert_same(&got, &expected, 0, expected.n, name);
+    kj_source_stats stats = {.size = sizeof stats};
+    kj_source_get_stats(source, &stats);
+    assert_int_equal(stats.points, expected.n);
+    assert_int_equal(stats.skipped_records, 0);
+    assert_int_equal(stats.waiting_files, 0);
+    kj_source_close(source);
+    kji_rows_done(&got);
+    kji_rows_done(&expected);
+}
+
+static size_t check_folder(const char *folder)
+{
+    char root[3000], path[4096];
+    snprintf(root, sizeof root, "%s", kji_test_data(folder));
+    DIR *dir = opendir(root);
+    assert_non_null(dir);
+    size_t n = 0;
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", root, entry->d_name);
+        if (entry->d_name[0] == '.' || stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+            continue;
+        check_case(root, entry->d_name);
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
+
+static void test_real_writers(void **state)
+{
+    (void)state;
+    assert_int_equal(check_folder("events/cases"), 20);
+}
+
+static void test_hand_made_bytes(void **state)
+{
+    (void)state;
+    assert_int_equal(check_folder("events/wire"), 12);
+}
+
+struct variant {
+    const char *name;
+    int64_t prefix, rows, damaged_bytes; /* -1: not stated */
+    const char *end;
+};
+
+static int64_t damaged_bytes(struct json_object *ranges)
+{
+    if (!ranges)
+        return -1;
+    int64_t sum = 0;
+    for (size_t k = 0; k < json_object_array_length(ranges); k++) {
+        struct json_object *range = json_object_array_get_idx(ranges, k);
+        sum += json_object_get_int64(json_object_array_get_idx(range, 1)) -
+               json_object_get_int64(json_object_array_get_idx(range, 0));
+    }
+    return sum;
+}
+
+/* What comes at once, then what comes when the file is known to be finished. */
+static void check_finish(const char *folder, const struct variant *variant,
+                         const kji_rows *expected)
+{
+    kji_rows got = {0};
+    kj_source_stats stats = {.size = sizeof stats};
+    kj_source *source = open_events(folder, 0, 3600000);
+    kji_rows_drain(source, &got);
+    assert_int_equal(got.n, variant->prefix);
+    kj_source_get_stats(source, &stats);
+    if (strcmp(variant->end, "clean") != 0 || variant->prefix < variant->rows)
+        assert_int_equal(stats.waiting_files, 1);
+    kj_source_finish(source);
+    kji_rows_drain(source, &got);
+    assert_int_equal(got.n, expected->n);
+    kji_rows_assert_same(&got, expected, 0, expected->n, variant->name);
+    kj_source_get_stats(source, &stats);
+    assert_int_equal(stats.skipped_bytes, variant->damaged_bytes < 0 ? 0 : variant->damaged_bytes);
+    bool malformed = strncmp(variant->name, "proto_", 6) == 0;
+    assert_int_equal(stats.skipped_records > 0, malformed || variant->damaged_bytes > 0);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+/* What comes when the grace time has passed; the source must wake up for it by itself. */
+static void check_grace(const char *folder, const struct variant *variant, const kji_rows *expected)
+{
+    kji_rows got = {0};
+    kj_source *source = open_events(folder, 0, 1);
+    if (strcmp(variant->end, "partial") != 0)
+        kji_rows_await(source, &got, expected->n);
+    kji_rows_drain(source, &got);
+    kji_rows_assert_same(&got, expected, 0, got.n, variant->name);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static size_t check_damaged(const char *base)
+{
+    char root[3000], path[4096];
+    snprintf(root, sizeof root, "%s", kji_test_data(base));
+    snprintf(path, sizeof path, "%s/manifest.json", root);
+    char *text;
+    size_t size, n = 0;
+    assert_int_equal(kji_read_file(AT_FDCWD, path, 1 << 20, &text, &size, NULL), 0);
+    struct json_object *manifest;
+    assert_int_equal(kji_json_parse(text, size, &manifest, NULL), 0);
+    json_object_object_foreach(manifest, name, entry)
+    {
+        struct variant variant = {.name = name, .end = kji_json_string(entry, "end")};
+        kji_json_int(entry, "prefix", &variant.prefix);
+        kji_json_int(entry, "rows", &variant.rows);
+        variant.damaged_bytes = damaged_bytes(json_object_object_get(entry, "damage"));
+        kji_rows expected = {0};
+        snprintf(path, sizeof path, "%s/%s.jsonl", root, name);
+        kji_rows_load(&expected, path);
+        assert_int_equal(expected.n, variant.rows);
+        for (size_t k = 0; k < expected.n; k++)
+            strcpy(expected.rows[k].run, "."); /* the listing names the run of the undamaged file */
+        snprintf(path, sizeof path, "%s/%s", root, name);
+        check_finish(path, &variant, &expected);
+        check_grace(path, &variant, &expected);
+        kji_rows_done(&expected);
+        n++;
+    }
+    json_object_put(manifest);
+    free(text);
+    return n;
+}
+
+static void test_damage(void **state)
+{
+    (void)state;
+    assert_int_equal(check_damaged("events/damaged/torch"), 70);
+    assert_int_equal(check_damaged("events/damaged/keras"), 1);
+}
+
+static void test_restarts(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    kj_source *source = open_events(kji_test_data("events/cases/torch_purge_resume"), 0, 0);
+    kji_rows_drain(source, &got);
+    int64_t steps[8];
+    size_t n = 0;
+    for (size_t k = 0; k < got.n && n < 8; k++)
+        if (got.rows[k].flags & KJ_POINT_RESTART)
+            steps[n++] = got.rows[k].step;
+    assert_int_equal(n, 2);
+    assert_int_equal(steps[0], 5);
+    assert_int_equal(steps[1], 9);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_real_writers),
+        cmocka_unit_test(test_hand_made_bytes),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_restarts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
