@@ -16,7 +16,7 @@ kji_history *kji_history_new(int direction)
     kji_history *history = calloc(1, sizeof *history);
     if (history) {
         history->direction = direction;
-        history->max_id = -1;
+        history->max_id = history->stamp[0] = history->stamp[1] = -1;
     }
     return history;
 }

@@ -26,7 +26,8 @@ typedef struct kji_history {
     size_t n_complete;
     kji_step_stats *steps; /* ascending by step */
     size_t n_steps, steps_capacity;
-    int64_t max_id; /* highest trial id seen, -1 for none */
+    int64_t max_id;   /* highest trial id seen, -1 for none */
+    int64_t stamp[2]; /* the storage's own: what it needs to see that nothing has changed */
 } kji_history;
 
 kji_history *kji_history_new(int direction);

@@ -59,6 +59,17 @@ static size_t decode_utf8(const char *text, const char *end, unsigned *ret_code)
     return n;
 }
 
+bool kji_utf8_is_valid(const char *text)
+{
+    const char *end = text + strlen(text);
+    unsigned code;
+    size_t n;
+    for (; text < end; text += n)
+        if ((n = decode_utf8(text, end, &code)) == 0)
+            return false;
+    return true;
+}
+
 void kji_optuna_json_string(kji_strbuf *out, const char *utf8)
 {
     const char *end = utf8 + strlen(utf8);

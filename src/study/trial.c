@@ -38,7 +38,7 @@ kji_trial *kji_trial_new(void)
     return trial;
 }
 
-static void attributes_done(kji_attributes *attributes)
+void kji_attributes_done(kji_attributes *attributes)
 {
     for (size_t k = 0; k < attributes->n; k++) {
         free(attributes->items[k].key);
@@ -68,8 +68,8 @@ void kji_trial_free(kji_trial *trial)
     free(trial->params);
     free(trial->values);
     free(trial->reports);
-    attributes_done(&trial->user);
-    attributes_done(&trial->system);
+    kji_attributes_done(&trial->user);
+    kji_attributes_done(&trial->system);
     cut_free(trial->cut);
     free(trial);
 }

@@ -76,6 +76,7 @@ bool kji_trial_add_param(kji_trial *trial, const char *name, double internal,
 bool kji_trial_set_cut(kji_trial *trial, const char *rule, const char *reason, int64_t step,
                        double value, double threshold, const int64_t *peers, size_t n_peers);
 bool kji_attributes_set(kji_attributes *attributes, const char *key, const char *json);
+void kji_attributes_done(kji_attributes *attributes);
 
 /* 1 = taken, 0 = the step has a value already, KJ_EMEM. */
 int kji_trial_add_report(kji_trial *trial, int64_t step, double value);

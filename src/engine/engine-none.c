@@ -1,1 +1,0 @@
-typedef int kji_empty;
