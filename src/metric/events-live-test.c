@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Event files that grow, come, go and are replaced while they are followed. */
+#include "event-frame.h"
+#include "files.h"
+#include "mem.h"
+#include "metric-rows.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static char top[64]; /* a fresh folder for each test */
+static char *base;   /* an event file of 21 records with 20 scalars */
+static size_t base_size;
+static kji_rows base_rows;
+
+static const char *in_top(const char *name)
+{
+    static char path[4][256];
+    static int next;
+    char *at = path[next++ % 4];
+    snprintf(at, sizeof path[0], "%s/%s", top, name);
+    return at;
+}
+
+static void put(const char *name, size_t from, size_t to, int flags)
+{
+    int fd = open(in_top(name), O_WRONLY | O_CREAT | flags, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(kji_write_all(fd, base + from, to - from, NULL), 0);
+    close(fd);
+}
+
+static void append(const char *name, size_t from, size_t to)
+{
+    put(name, from, to, O_APPEND);
+}
+
+static kj_source *follow(const char *where, uint32_t flags, uint32_t poll_ms)
+{
+    char spec[300];
+    snprintf(spec, sizeof spec, "events:%s/%s", top, where);
+    kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
+    options.flags = flags;
+    options.poll_ms = poll_ms;
+    kj_source *source = NULL;
+    assert_int_equal(kj_source_open(spec, &options, &source, NULL), 0);
+    return source;
+}
+
+/* So slow that only inotify can be the reason when something comes. */
+static kj_source *follow_by_inotify(const char *where)
+{
+    return follow(where, 0, 3600000);
+}
+
+static void assert_all(const kji_rows *got, size_t n_times)
+{
+    assert_int_equal(got->n, n_times * base_rows.n);
+    for (size_t k = 0; k < n_times; k++) {
+        kji_rows part = {.rows = got->rows + k * base_rows.n, .n = base_rows.n};
+        for (size_t j = 0; j < base_rows.n; j++) {
+            assert_true(part.rows[j].step == base_rows.rows[j].step);
+            assert_true(part.rows[j].value == base_rows.rows[j].value);
+        }
+    }
+}
+
+#define NAME "events.out.tfevents.1796045548.h.1.0"
+
+static void test_one_byte_at_a_time(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    kj_source *source = follow_by_inotify("a");
+    kj_source_stats stats = {.size = sizeof stats};
+    for (size_t k = 0; k < base_size; k++) {
+        append("a/" NAME, k, k + 1);
+        size_t before = got.n;
+        kji_rows_drain(source, &got);
+        assert_true(got.n - before <= 1);
+    }
+    assert_all(&got, 1);
+    kj_source_get_stats(source, &stats);
+    assert_int_equal(stats.bytes, base_size);
+    assert_int_equal(stats.records, 21);
+    assert_int_equal(stats.skipped_records, 0);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void *write_slowly(void *unused)
+{
+    (void)unused;
+    for (size_t k = 0; k < base_size; k += 100)
+        append("a/" NAME, k, k + 100 < base_size ? k + 100 : base_size);
+    return NULL;
+}
+
+static void test_growth_wakes_the_descriptor(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    kj_source *source = follow_by_inotify("a");
+    kji_rows_drain(source, &got);
+    struct pollfd wait = {.fd = kj_source_get_fd(source), .events = POLLIN};
+    assert_int_equal(poll(&wait, 1, 0), 0);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, write_slowly, NULL), 0);
+    while (got.n < base_rows.n) {
+        assert_int_equal(poll(&wait, 1, 60000), 1);
+        kji_rows_drain(source, &got);
+    }
+    pthread_join(thread, NULL);
+    assert_all(&got, 1);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_what_appears_later(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    kj_source *source = follow_by_inotify("not/yet/there");
+    assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 0);
+    static const char *const folders[] = {"not", "not/yet", "not/yet/there", "not/yet/there/run",
+                                          "not/yet/there/run/b"};
+    for (size_t k = 0; k < sizeof folders / sizeof *folders; k++) {
+        mkdir(in_top(folders[k]), 0700);
+        assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 0);
+    }
+    append("not/yet/there/run/b/" NAME, 0, base_size);
+    kji_rows_await(source, &got, base_rows.n);
+    assert_string_equal(got.rows[0].run, "run/b");
+    append("not/yet/there/" NAME, 0, base_size);
+    kji_rows_await(source, &got, 2 * base_rows.n);
+    assert_string_equal(got.rows[base_rows.n].run, ".");
+    assert_all(&got, 2);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+/* A whole tree that is there in one moment. */
+static void test_tree_moved_in(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("x"), 0700);
+    mkdir(in_top("x/y"), 0700);
+    append("x/y/" NAME, 0, base_size);
+    kj_source *source = follow_by_inotify("logs");
+    kji_rows_drain(source, &got);
+    assert_int_equal(rename(in_top("x"), in_top("logs")), 0);
+    kji_rows_await(source, &got, base_rows.n);
+    assert_string_equal(got.rows[0].run, "y");
+    assert_int_equal(rename(in_top("logs/y"), in_top("logs/z")), 0);
+    kji_rows_await(source, &got, 2 * base_rows.n);
+    assert_string_equal(got.rows[base_rows.n].run, "z");
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_folder_removed_and_made_again(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, base_size / 2);
+    kj_source *source = follow_by_inotify("a");
+    kji_rows_drain(source, &got);
+    size_t half = got.n;
+    assert_in_range(half, 1, base_rows.n - 1);
+    kji_test_remove_tree(in_top("a"));
+    kji_rows_drain(source, &got);
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, base_size);
+    kji_rows_await(source, &got, base_rows.n);
+    assert_all(&got, 1); /* recognised: nothing comes twice */
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_polling_only(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    kj_source *source = follow("a", KJ_SOURCE_POLL, 1);
+    kji_rows_drain(source, &got);
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, 300);
+    kji_rows_await(source, &got, 1);
+    append("a/" NAME, 300, base_size);
+    kji_rows_await(source, &got, base_rows.n);
+    assert_all(&got, 1);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_replaced_by_a_longer_copy(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    kj_source *source = follow_by_inotify("a");
+    for (size_t size = 100; size < base_size + 100; size += 100) {
+        put("a/.copy", 0, size < base_size ? size : base_size, O_TRUNC);
+        assert_int_equal(rename(in_top("a/.copy"), in_top("a/" NAME)), 0);
+        kji_rows_drain(source, &got);
+    }
+    assert_all(&got, 1);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_truncated_file_is_read_anew(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, base_size);
+    kj_source *source = follow_by_inotify("a");
+    kji_rows_drain(source, &got);
+    put("a/" NAME, 0, 0, O_TRUNC);
+    assert_int_equal(kji_rows_drain(source, &got), 0);
+    append("a/" NAME, 0, base_size);
+    kji_rows_await(source, &got, 2 * base_rows.n);
+    assert_all(&got, 2);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_other_file_of_the_same_name(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, base_size);
+    kj_source *source = follow_by_inotify("a");
+    kji_rows_drain(source, &got);
+    put("a/.copy", 88, base_size, O_TRUNC); /* without its first record */
+    append("a/.copy", 88, base_size);
+    assert_int_equal(rename(in_top("a/.copy"), in_top("a/" NAME)), 0);
+    kji_rows_await(source, &got, 3 * base_rows.n);
+    assert_all(&got, 3);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_hole_filled_in_later(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, 400);
+    assert_int_equal(truncate(in_top("a/" NAME), (off_t)base_size), 0);
+    kj_source *source = follow_by_inotify("a");
+    kji_rows_drain(source, &got);
+    int fd = open(in_top("a/" NAME), O_WRONLY);
+    assert_true(pwrite(fd, base + 600, base_size - 600, 600) > 0);
+    kji_rows_drain(source, &got);
+    assert_true(got.n < base_rows.n);
+    assert_int_equal(pwrite(fd, base + 400, 200, 400), 200);
+    close(fd);
+    kji_rows_await(source, &got, base_rows.n);
+    assert_all(&got, 1);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_names_that_are_no_event_files(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    append("a/." NAME, 0, base_size);
+    append("a/" NAME ".gz", 0, base_size);
+    append("a/" NAME ".profile-empty", 0, base_size);
+    append("a/" NAME ".tmp", 0, base_size);
+    append("a/tfevents", 0, base_size);
+    mkdir(in_top("a/" NAME ".d"), 0700);
+    kj_source *source = follow("a", KJ_SOURCE_FINISHED, 0);
+    assert_int_equal(kji_rows_drain(source, &got), 0);
+    kj_source_close(source);
+}
+
+static void test_links(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    mkdir(in_top("a/sub"), 0700);
+    append("a/sub/" NAME, 0, base_size);
+    assert_int_equal(symlink("..", in_top("a/sub/loop")), 0);
+    assert_int_equal(symlink("sub", in_top("a/latest")), 0);
+    mkdir(in_top("elsewhere"), 0700);
+    append("elsewhere/" NAME, 0, base_size);
+    assert_int_equal(symlink("../elsewhere", in_top("a/other")), 0);
+    kj_source *source = follow("a", KJ_SOURCE_FINISHED, 0);
+    kji_rows_drain(source, &got);
+    assert_all(&got, 2);
+    assert_string_equal(got.rows[0].run, "other");
+    assert_string_equal(got.rows[base_rows.n].run, "sub");
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+/* Stopping after every point loses and repeats nothing. */
+static void test_stopping_early(void **state)
+{
+    (void)state;
+    kji_rows got = {.stop_after = 1};
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, base_size);
+    kj_source *source = follow_by_inotify("a");
+    struct pollfd wait = {.fd = kj_source_get_fd(source), .events = POLLIN};
+    while (got.n < base_rows.n) {
+        assert_int_equal(poll(&wait, 1, 60000), 1);
+        assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 1);
+    }
+    assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 0);
+    assert_all(&got, 1);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+/* Every single bit that flips loses at most its own record and invents none. */
+static void test_single_bit_flips(void **state)
+{
+    (void)state;
+    mkdir(in_top("a"), 0700);
+    for (size_t bit = 0; bit < base_size * 8; bit += 7) {
+        base[bit / 8] ^= (char)(1 << bit % 8);
+        put("a/" NAME, 0, base_size, O_TRUNC);
+        base[bit / 8] ^= (char)(1 << bit % 8);
+        kji_rows got = {0};
+        kj_source *source = follow("a", KJ_SOURCE_FINISHED | KJ_SOURCE_POLL, 0);
+        kji_rows_drain(source, &got);
+        assert_in_range(got.n, base_rows.n - 1, base_rows.n);
+        size_t at = 0; /* got is base_rows with at most one row left out */
+        for (size_t k = 0; k < got.n; k++, at++) {
+            while (at < base_rows.n && (base_rows.rows[at].value != got.rows[k].value ||
+                                        base_rows.rows[at].step != got.rows[k].step))
+                at++;
+            assert_true(at < base_rows.n);
+        }
+        kj_source_close(source);
+        kji_rows_done(&got);
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(top, sizeof top, "/tmp/kj-events-XXXXXX");
+    return mkdtemp(top) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    kji_test_remove_tree(top);
+    return 0;
+}
+
+static int load_base(void **state)
+{
+    (void)state;
+    kji_rows_load(&base_rows, kji_test_data("events/damaged/torch/empty_record_middle.jsonl"));
+    /* The undamaged file is the first half of this one. */
+    int r = kji_read_file(AT_FDCWD,
+                          kji_test_data("events/damaged/torch/concatenated/"
+                                        "events.out.tfevents.1796045548.gpu12.15877.12"),
+                          1 << 20, &base, &base_size, NULL);
+    base_size /= 2;
+    return r;
+}
+
+static int drop_base(void **state)
+{
+    (void)state;
+    free(base);
+    kji_rows_done(&base_rows);
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_one_byte_at_a_time),
+        TEST(test_growth_wakes_the_descriptor),
+        TEST(test_what_appears_later),
+        TEST(test_tree_moved_in),
+        TEST(test_folder_removed_and_made_again),
+        TEST(test_polling_only),
+        TEST(test_replaced_by_a_longer_copy),
+        TEST(test_truncated_file_is_read_anew),
+        TEST(test_other_file_of_the_same_name),
+        TEST(test_hole_filled_in_later),
+        TEST(test_names_that_are_no_event_files),
+        TEST(test_links),
+        TEST(test_stopping_early),
+        TEST(test_single_bit_flips),
+    };
+    return cmocka_run_group_tests(tests, load_base, drop_base);
+}
