@@ -207,12 +207,16 @@ static int open_source(const char *dir, kj_source **ret_source)
     kj_error err = KJ_ERROR_INIT;
     kj_source_options source_options = KJ_SOURCE_OPTIONS_INIT;
     source_options.flags = finished ? KJ_SOURCE_FINISHED : 0;
-    char *spec = malloc(strlen(dir) + 8);
+    char *spec = malloc(2 * strlen(dir) + 8);
     if (!spec) {
         cli_error("out of memory");
         return CLI_FAILED;
     }
-    sprintf(spec, "events:%s", dir);
+    char *to = stpcpy(spec, "events:");
+    for (; *dir; *to++ = *dir++)
+        if (*dir == ':' || *dir == '\\')
+            *to++ = '\\';
+    *to = 0;
     int r = kj_source_open(spec, &source_options, ret_source, &err);
     free(spec);
     return r < 0 ? cli_fail(&err) : CLI_DONE;

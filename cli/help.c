@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* When the texts of the pages were last gone over: a fixed date keeps builds reproducible. */
+#define PAGES_DATE "2026-11-30"
+
 static const struct poptOption format_option[] = {
     {"format", 0, POPT_ARG_STRING, NULL, 0, "how results are printed", "FORMAT"}, POPT_TABLEEND};
 static const struct poptOption run_options[] = {
@@ -82,9 +85,14 @@ static const char *format_list(unsigned formats)
     return text;
 }
 
-static bool is_format(const struct poptOption *option)
+static void option_text(const cli_command *command, const struct poptOption *option, char *text,
+                        size_t size)
 {
-    return strcmp(option->longName, "format") == 0;
+    const char *words = option->descrip ? option->descrip : "";
+    if (strcmp(option->longName, "format") == 0)
+        snprintf(text, size, "%s: %s", words, format_list(command->formats));
+    else
+        snprintf(text, size, "%s", words);
 }
 
 /* ---- help ---- */
@@ -120,10 +128,7 @@ static void put_help_option(const cli_command *command, const struct poptOption 
     printf("  %-*s", INDENT - 2, spelled);
     if (strlen(spelled) > INDENT - 4)
         printf("\n%*s", INDENT, "");
-    if (is_format(option))
-        snprintf(text, sizeof text, "%s: %s", option->descrip, format_list(command->formats));
-    else
-        snprintf(text, sizeof text, "%s", option->descrip ? option->descrip : "");
+    option_text(command, option, text, sizeof text);
     put_wrapped(text, INDENT, WIDTH, false);
 }
 
@@ -184,20 +189,19 @@ static void put_roff(const char *text)
     }
 }
 
-/* Paragraphs: each begins with .PP, and its words are wrapped so that no source line is long. */
+/* Paragraphs: .PP between two, and the words are wrapped so that no source line is long. */
 static void put_roff_paragraphs(const char *text)
 {
     while (*text) {
         const char *end = strstr(text, "\n\n");
         size_t size = end ? (size_t)(end - text) : strlen(text);
         int column = 0;
-        puts(".PP");
         for (size_t k = 0; k < size;) {
             char word[200];
             size_t n = strcspn(text + k, " \n");
             if (n > size - k)
                 n = size - k;
-            if (column + (int)n > 75 && column) {
+            if (column + (int)n > 68 && column) {
                 putchar('\n');
                 column = 0;
             }
@@ -207,22 +211,20 @@ static void put_roff_paragraphs(const char *text)
             k += n;
             k += strspn(text + k, " \n") < size - k ? strspn(text + k, " \n") : size - k;
         }
-        putchar('\n');
+        puts(end ? "\n.PP" : "");
         text += size + (end ? 2 : 0);
     }
 }
 
 static void put_man_option(const cli_command *command, const struct poptOption *option)
 {
-    char spelled[100];
+    char spelled[100], text[400];
     spell_option(option, spelled, sizeof spelled);
     fputs(".TP\n.B ", stdout);
     put_roff(spelled);
     putchar('\n');
-    put_roff(option->descrip ? option->descrip : "");
-    if (is_format(option))
-        printf(": %s", format_list(command->formats));
-    putchar('\n');
+    option_text(command, option, text, sizeof text);
+    put_roff_paragraphs(text);
 }
 
 static void put_exit_statuses(void)
@@ -240,7 +242,7 @@ static void put_title(const char *page, const char *summary)
             fputs("\\-", stdout);
         else
             putchar(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
-    printf(" 1 \"\" \"kajitori %s\" \"User Commands\"\n.SH NAME\n", kj_version());
+    printf(" 1 \"" PAGES_DATE "\" \"kajitori %s\" \"User Commands\"\n.SH NAME\n", kj_version());
     put_roff(page);
     fputs(" \\- ", stdout);
     put_roff(summary);
