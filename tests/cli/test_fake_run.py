@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs against a fake run: what is printed, what is cleaned, how failures end."""
+
+import json
+
+import pytest
+from fake_run import FakeRun, event
+
+NASTY = "bad\x1b[31m\x07\x9b2J\u202ename\ntwo"
+CLEAN = "bad[31m2Jname two"
+STATUS = {
+    "id": "digits-1", "name": "digits", "pid": 42, "state": "running", "phase": "train",
+    "step": 1201, "epoch": 3, "total_steps": 5000, "total_epochs": 20, "start_time": 1796045719.5,
+    "idle_s": 0.01, "metrics": [{"tag": "loss", "step": 1200, "value": 0.1, "wall_time": 1.0},
+                                {"tag": "acc", "step": 1200, "value": "NaN", "wall_time": 1.0}],
+    "params": {"lr": 0.001}, "scheduled": [{"seq": 7, "verb": "set", "at": "epoch:5",
+                                            "args": {"lr": 0.5}}]}  # fmt: skip
+
+
+@pytest.fixture
+def fake(place):
+    runs = []
+
+    def start(run_id="digits-1", answers=None, info=None):
+        runs.append(FakeRun(place.runtime, run_id, answers, info))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+def record(state, **more):
+    return {"n": 9, "seq": 4, "state": state, "verb": "set", "at": "now", **more}
+
+
+def test_status(place, fake):
+    fake(answers={"status": STATUS})
+    text = place.kajitori("status").stdout
+    for line in ("run         digits-1", "state       running", "step        1201 of 5000",
+                 "epoch       3 of 20", "phase       train", "  loss = 0.1 (step 1200)",
+                 "  acc = NaN (step 1200)", "  lr = 0.001",
+                 '  command 7: set {"lr":0.5} at epoch:5'):  # fmt: skip
+        assert line in text.splitlines(), line
+    assert place.json("status") == STATUS
+    assert '"step": 1201\n' in place.kajitori("status", "--format", "yaml").stdout
+
+
+def test_text_of_a_run_is_cleaned(place, fake):
+    odd = {**STATUS, "name": NASTY, "phase": NASTY, "params": {NASTY: NASTY}}
+    fake("digits-1", {"status": odd}, {"name": NASTY, "framework": NASTY})
+    for words in (["ps"], ["ps", "--format", "csv"], ["ps", "--format", "value"], ["status"]):
+        text = place.kajitori(*words).stdout
+        assert CLEAN in text
+        assert not set(text) & set("\x1b\x07\x9b\u202e"), words
+    text = place.kajitori("status", "--format", "json").stdout
+    assert not set(text) & set("\x1b\x07\x9b\u202e")
+    assert json.loads(text)["name"] == NASTY
+    assert json.loads(place.kajitori("ps", "--format", "json").stdout)[0]["name"] == NASTY
+
+
+def test_ps(place, fake):
+    fake("b-2", {"status": STATUS}, {"start_time": 2000000000, "study": "s", "trial": 7})
+    fake("a-1", {"status": {**STATUS, "state": "paused"}}, {"start_time": 1000000000, "pid": 17,
+                                                            "framework": "keras 3"})  # fmt: skip
+    rows = place.json("ps")
+    assert [row["id"] for row in rows] == ["a-1", "b-2"]
+    assert rows[0]["state"] == "paused" and rows[0]["step"] == 1201 and rows[0]["pid"] == 17
+    assert rows[1]["study"] == "s" and rows[1]["trial"] == 7
+    header, *lines = place.kajitori("ps").stdout.splitlines()
+    assert header.split() == ["id", "name", "state", "step", "framework", "started", "study",
+                              "trial", "pid"]  # fmt: skip
+    assert lines[0].startswith("a-1  a-1   paused   1201  keras 3")
+    assert [line.split("\t")[0] for line in
+            place.kajitori("ps", "--format", "value").stdout.splitlines()] == ["a-1", "b-2"]  # fmt: skip
+
+
+def test_ps_of_a_run_that_does_not_answer(place, fake):
+    fake(answers={"status": None})
+    assert place.json("ps")[0]["state"] == "silent"
+
+
+def test_which_run(place, fake):
+    fake("digits-1", {"status": STATUS})
+    fake("digits-2", {"status": {**STATUS, "id": "digits-2"}})
+    done = place.kajitori("status", status=2)
+    assert done.stderr == "kajitori: there are 2 live runs, name one: digits-1, digits-2\n"
+    done = place.kajitori("stop", "dig", status=2)
+    assert done.stderr == "kajitori: 'dig' fits 2 live runs: digits-1, digits-2\n"
+    done = place.kajitori("status", "mnist", status=3)
+    assert done.stderr == (
+        "kajitori: no live run begins with 'mnist'; there is digits-1, digits-2\n"
+    )
+    assert place.json("status", "digits-2")["id"] == "digits-2"
+    assert place.json("status", "-r", "digits-2")["id"] == "digits-2"
+
+
+def test_dead_runs_are_removed_by_who_lists(place, fake):
+    run = fake()
+    run._lock.close()
+    place.kajitori("ps")
+    assert not run.dir.exists()
+
+
+def test_set_shows_old_and_new(place, fake):
+    run = fake(answers={"command": record("applied", old={"lr": 0.001}, new={"lr": 0.0001},
+                                          step=1201, epoch=3)})  # fmt: skip
+    done = place.kajitori("set", "lr=1e-4")
+    assert done.stdout == "lr: 0.001 -> 0.0001, applied at step 1201 (epoch 3)\n"
+    params = run.requests[-1]["params"]
+    assert params["verb"] == "set" and params["args"] == {"lr": "1e-4"}
+    assert params["by"].startswith("tester@") and "at" not in params
+    place.kajitori("set", "digits", "lr=1e-4", "m=0.8", "--at", "epoch", "--by", "me", "--reason",
+                   "why not", "--command-id", "x1")  # fmt: skip
+    params = run.requests[-1]["params"]
+    assert params == {"verb": "set", "args": {"lr": "1e-4", "m": "0.8"}, "at": "epoch", "by": "me",
+                      "reason": "why not", "command_id": "x1"}  # fmt: skip
+    assert place.json("set", "lr=1e-4")["new"] == {"lr": 0.0001}
+
+
+def test_replies(place, fake):
+    run = fake()
+    for answer, words, text in (
+        ({"verb": "stop", "step": 1304, "epoch": 4}, ["stop"], "stop: applied at step 1304 (epoch 4)"),
+        ({"verb": "pause", "step": 5, "epoch": 0}, ["pause"], "paused at step 5 (epoch 0)"),
+        ({"verb": "resume", "step": 5, "epoch": 0}, ["resume"], "resumed at step 5 (epoch 0)"),
+        ({"verb": "stop", "step": -1, "epoch": -1}, ["stop"], "stop: applied before the first step"),
+        ({"verb": "save", "step": 7, "result": {"path": "a\x1bb"}}, ["send", "save"],
+         'save: applied at step 7: {"path":"a\\u001bb"}'),
+    ):  # fmt: skip
+        run.answers["command"] = {"seq": 4, "state": "applied", "at": "now", **answer}
+        assert place.kajitori(*words).stdout == text + "\n"
+    run.answers["command"] = {"seq": 4, "state": "scheduled", "verb": "stop", "at": "step:5000"}
+    assert place.kajitori("stop", "--at", "step:5000").stdout == (
+        "stop: scheduled as command 4, at step:5000\n"
+    )
+    run.answers["command"] = {"seq": 4, "state": "accepted", "verb": "stop", "at": "now"}
+    done = place.kajitori("stop", "--dry-run")
+    assert done.stdout.startswith("dry run, nothing is changed: stop: accepted")
+    assert run.requests[-1]["params"]["dry_run"] is True
+
+
+def test_send(place, fake):
+    run = fake(answers={"command": {"seq": 1, "state": "done", "verb": "note", "step": 3}})
+    place.kajitori("send", "note text='a b'")
+    assert run.requests[-1]["params"]["line"] == "note text='a b'"
+    place.kajitori("send", "digits-1", "note x")
+    assert run.requests[-1]["params"]["line"] == "note x"
+    assert "no live run begins with 'note'" in place.kajitori("send", "note", "x", status=3).stderr
+
+
+def test_how_commands_fail(place, fake):
+    run = fake()
+    run.answers["command"] = Exception(-9, "lr = 2.0: must be <= 1.0")
+    done = place.kajitori("set", "lr=2", status=5)
+    assert done.stderr == "kajitori: lr = 2.0: must be <= 1.0\n" and done.stdout == ""
+    run.answers["command"] = Exception(-20, "the setter refused")
+    assert "the setter refused" in place.kajitori("set", "lr=2", status=1).stderr
+    run.answers["command"] = record("accepted")
+    done = place.kajitori("set", "lr=2", "--timeout", "0.01", status=4)
+    assert "stays accepted and may still be applied" in done.stderr
+    assert place.kajitori("set", "lr=2", "--wait", "accepted").stdout == (
+        "set: accepted as command 4\n"
+    )
+    assert place.kajitori("set", "lr=2", "--wait", "received").stdout
+    run.answers["command"] = lambda _: json.dumps(
+        {"jsonrpc": "2.0", "id": 2, "result": record("accepted")}
+    ).encode() + b"\n" + event(event="command", **record("expired", error="the run ended"))
+    assert "the run ended" in place.kajitori("set", "lr=2", status=6).stderr
+    run.answers["command"] = None
+    assert "ended" in place.kajitori("set", "lr=2", status=6).stderr
+    run.answers["command"] = b"garbage\n"
+    assert "not JSON" in place.kajitori("set", "lr=2", status=1).stderr
+    run.answers["hello"] = {"protocol": 2, "version": "9.1.0", "run": {}}
+    assert "protocol 2 (kajitori 9.1.0)" in place.kajitori("status", status=1).stderr
+
+
+def test_get(place, fake):
+    run = fake(answers={
+        "params": {"params": [{"name": "lr", "type": "float", "value": 0.001, "step": 7,
+                               "unit": "1/s"},
+                              {"name": "on", "type": "bool", "value": True, "step": -1}]},
+        "command": {"seq": 1, "state": "done", "verb": "get", "result": {}}})  # fmt: skip
+    assert [line.split() for line in place.kajitori("get").stdout.splitlines()] == [
+        ["name", "value", "step", "unit"], ["lr", "0.001", "7", "1/s"], ["on", "true", "-", "-"],
+    ]  # fmt: skip
+    assert place.kajitori("get", "lr", "--format", "value").stdout == "0.001\n"
+    assert place.kajitori("get", "digits-1", "on", "--format", "value").stdout == "true\n"
+    assert place.json("get", "on", "lr") == [
+        {"name": "on", "value": True, "step": None, "unit": None},
+        {"name": "lr", "value": 0.001, "step": 7, "unit": "1/s"},
+    ]
+    assert run.requests[-2]["params"] == {"verb": "get", "words": ["on", "lr"]}
+    run.answers["command"] = Exception(-9, "no parameter 'lx'; did you mean 'lr'?")
+    assert "did you mean 'lr'?" in place.kajitori("get", "lx", status=5).stderr
+
+
+def test_watch(place, fake):
+    run = fake()
+
+    def subscribe(_):
+        return (
+            json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"last": 3}}).encode() + b"\n"
+            + event(event="metric", tag="lo\x1b[1mss", step=7, value=0.5, wall_time=1796045719.5)
+            + event(event="state", state="paused", step=8, epoch=0)
+            + event(event="command", **record("applied", step=8, old={"lr": 1}, new={"lr": 2},
+                                              args={"lr": 2}, by="me", uid=7))
+            + event(event="gap", lost=12) + b"x"
+        )  # fmt: skip
+
+    run.answers["subscribe"] = subscribe
+    # The torn byte at the end keeps the connection busy; the fake run closes when we are gone.
+    watching = place.start_kajitori("watch")
+    assert watching.wait_line("lo[1mss = 0.5").endswith("         7  lo[1mss = 0.5")
+    watching.wait_line("         8  paused")
+    line = watching.wait_line("command 4")
+    assert "applied: set lr=2: lr 1 -> 2" in line and line.endswith("[me (uid 7)]")
+    watching.wait_line("12 events were lost")
+    watching.kill()
+
+
+def test_log(place):
+    folder = place.state / "runs" / "old-run"
+    folder.mkdir(parents=True)
+    lines = [
+        {"n": 1, "time": 1796045719.1, "event": "run_started", "run": {"id": "old-run", "pid": 3}},
+        {"n": 2, "time": 1796045719.2, "seq": 1, **record("applied"), "args": {"lr": 0.5}, "step": 3,
+         "old": {"lr": 1}, "new": {"lr": 0.5}, "door": "ctl", "uid": 7, "by": "me\x1b[2J",
+         "reason": "because"},
+        {"n": 3, "time": 1796045719.3, "event": "run_ended", "step": 9, "stopped": True,
+         "reason": "enough"},
+    ]  # fmt: skip
+    lines[1]["n"] = 2
+    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"n": 4, "ti'
+    (folder / "journal.jsonl").write_text(text)
+    first, second, third = place.kajitori("log").stdout.splitlines()
+    assert first.endswith("run started: old-run, pid 3")
+    assert "         3  applied   set lr=0.5: lr 1 -> 0.5 (reason: because)" in second
+    assert second.endswith("[me[2J (uid 7), ctl]")
+    assert third.endswith("run ended, stopped (reason: enough)")
+    raw = place.kajitori("log", "old", "--format", "json").stdout
+    assert [json.loads(line) for line in raw.splitlines()] == lines
+    assert place.kajitori("log", "old", "--follow").stdout.count("\n") == 3
+    done = place.kajitori("log", "new", status=3)
+    assert done.stderr == "kajitori: no journal begins with 'new'; there is old-run\n"
