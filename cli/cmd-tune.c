@@ -5,6 +5,8 @@
  */
 #include "output.h"
 
+#include <kajitori/engine.h>
+
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
