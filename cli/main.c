@@ -12,12 +12,8 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_ps,     &cli_status, &cli_watch,   &cli_stop, &cli_pause,
-    &cli_resume, &cli_set,    &cli_get,     &cli_send, &cli_log,
-#ifdef CLI_HAVE_TUNE
-    &cli_tune,
-#endif
-    &cli_events, &cli_help,   &cli_version, NULL,
+    &cli_ps,   &cli_status, &cli_watch, &cli_stop,   &cli_pause, &cli_resume,  &cli_set, &cli_get,
+    &cli_send, &cli_log,    &cli_tune,  &cli_events, &cli_help,  &cli_version, NULL,
 };
 
 cli_settings cli = {.format = CLI_TABLE};

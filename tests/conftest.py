@@ -20,8 +20,14 @@ class Process:
 
     def __init__(self, argv, env, cwd=None, stdin=None):
         self.popen = subprocess.Popen(
-            [str(a) for a in argv], env=env, cwd=cwd, stdin=stdin, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+            [str(a) for a in argv],
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self.lines = {"stdout": [], "stderr": []}
         self._queue = queue.Queue()
         self._threads = [
@@ -100,8 +106,14 @@ class Place:
     def kajitori(self, *words, status=0, env=None, cwd=None):
         """Runs the command to its end and expects the exit status."""
         done = subprocess.run(
-            [self.command, *map(str, words)], env={**self.env, **(env or {})}, cwd=cwd,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
+            [self.command, *map(str, words)],
+            env={**self.env, **(env or {})},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
         assert done.returncode == status, (words, done.returncode, done.stdout, done.stderr)
         return done
 

@@ -19,7 +19,7 @@ class FakeRun:
         run = {"id": run_id, "name": run_id, "pid": os.getpid(), "start_time": 1796045719.5}
         run.update(info or {})
         (self.dir / "run.json").write_text(json.dumps(run))
-        self._lock = open(self.dir / "lock", "w")
+        self._lock = (self.dir / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.answers = {"hello": {"protocol": 1, "version": "0.1.0", "run": run}}
         self.answers.update(answers or {})

@@ -10,7 +10,21 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-VERBS = "ps status watch stop pause resume set get send log events help version".split()
+VERBS = [
+    "ps",
+    "status",
+    "watch",
+    "stop",
+    "pause",
+    "resume",
+    "set",
+    "get",
+    "send",
+    "log",
+    "events",
+    "help",
+    "version",
+]
 
 
 def test_version(place):
@@ -43,13 +57,16 @@ def test_every_verb_has_a_page_that_mandoc_likes(place):
     assert shutil.which("mandoc")
     for page in [[], *([verb] for verb in all_verbs(place))]:
         text = place.kajitori("help", "--man", *page).stdout
-        lint = subprocess.run(["mandoc", "-Tlint", "-W", "style"], input=text, text=True,
-                              capture_output=True)  # fmt: skip
-        assert lint.returncode == 0 and not lint.stdout + lint.stderr, (page, lint.stdout)
+        lint = subprocess.run(
+            ["mandoc", "-Tlint", "-W", "style"], input=text, text=True, capture_output=True
+        )
+        assert lint.stdout + lint.stderr == "", page
+        assert lint.returncode == 0
         for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS"):
             assert f".SH {section}\n" in text
         if page:
-            assert ".SH OPTIONS\n" in text and ".SH SEE ALSO\n" in text
+            assert ".SH OPTIONS\n" in text
+            assert ".SH SEE ALSO\n" in text
 
 
 def test_every_page_is_built(place):
@@ -61,14 +78,17 @@ def test_every_page_is_built(place):
 
 def test_completion(place):
     script = ROOT / "cli" / "completion.bash"
-    shell = f"""kajitori() {{ "{place.command}" "$@"; }}; source {script}
-    COMP_WORDS=(kajitori {{words}}); COMP_CWORD=$((${{{{#COMP_WORDS[@]}}}} - 1)); _kajitori
-    printf '%s\\n' "${{{{COMPREPLY[@]}}}}" """
+    shell = """kajitori() { "$COMMAND" "$@"; }
+    source "$SCRIPT"
+    COMP_WORDS=(kajitori $WORDS); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _kajitori
+    printf '%s\\n' "${COMPREPLY[@]}" """
 
     def complete(words):
-        return subprocess.run(
-            ["bash", "-c", shell.format(words=words)], env=place.env, text=True, check=True,
-            capture_output=True).stdout.split()  # fmt: skip
+        env = {**place.env, "COMMAND": place.command, "SCRIPT": str(script), "WORDS": words}
+        done = subprocess.run(
+            ["bash", "-c", shell], env=env, text=True, check=True, capture_output=True
+        )
+        return done.stdout.split()
 
     assert complete("st") == ["status", "stop"]
     assert complete("stop --rea") == ["--reason"]
@@ -76,7 +96,7 @@ def test_completion(place):
 
 
 @pytest.mark.parametrize(
-    "words, says",
+    ("words", "says"),
     [
         ([], "say what to do"),
         (["stauts"], "no verb 'stauts'; did you mean 'status'?"),
@@ -107,17 +127,27 @@ def test_wrong_usage(place, words, says):
     done = place.kajitori(*words, status=2)
     assert done.stdout == ""
     first, second = done.stderr.splitlines()
-    assert says in first and first.startswith("kajitori: ")
+    assert says in first
+    assert first.startswith("kajitori: ")
     assert second.startswith("Usage: kajitori ")
 
 
 def test_no_run(place):
     done = place.kajitori("ps")
-    assert done.stdout == "" and done.stderr == "kajitori: no run is live\n"
+    assert done.stdout == ""
+    assert done.stderr == "kajitori: no run is live\n"
     assert place.kajitori("ps", "-q").stderr == ""
     assert place.kajitori("ps", "--format", "json", "-q").stdout == "[]\n"
-    for words in (["status"], ["watch"], ["stop"], ["pause"], ["resume"], ["set", "lr=1"], ["get"],
-                  ["send", "ping"]):  # fmt: skip
+    for words in (
+        ["status"],
+        ["watch"],
+        ["stop"],
+        ["pause"],
+        ["resume"],
+        ["set", "lr=1"],
+        ["get"],
+        ["send", "ping"],
+    ):
         done = place.kajitori(*words, status=3)
         assert done.stderr == f"kajitori: no run is live (looked in {place.runtime})\n"
         assert done.stdout == ""
@@ -151,7 +181,8 @@ def test_runtime_folder_that_cannot_be_used(place):
 
 def test_output_that_cannot_be_written(place):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([place.command, "help"], stdout=full, stderr=subprocess.PIPE,
-                              text=True, env=place.env)  # fmt: skip
+        done = subprocess.run(
+            [place.command, "help"], stdout=full, stderr=subprocess.PIPE, text=True, env=place.env
+        )
     assert done.returncode == 1
     assert done.stderr == "kajitori: cannot write the result to standard output\n"

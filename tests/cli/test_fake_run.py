@@ -9,12 +9,24 @@ from fake_run import FakeRun, event
 NASTY = "bad\x1b[31m\x07\x9b2J\u202ename\ntwo"
 CLEAN = "bad[31m2Jname two"
 STATUS = {
-    "id": "digits-1", "name": "digits", "pid": 42, "state": "running", "phase": "train",
-    "step": 1201, "epoch": 3, "total_steps": 5000, "total_epochs": 20, "start_time": 1796045719.5,
-    "idle_s": 0.01, "metrics": [{"tag": "loss", "step": 1200, "value": 0.1, "wall_time": 1.0},
-                                {"tag": "acc", "step": 1200, "value": "NaN", "wall_time": 1.0}],
-    "params": {"lr": 0.001}, "scheduled": [{"seq": 7, "verb": "set", "at": "epoch:5",
-                                            "args": {"lr": 0.5}}]}  # fmt: skip
+    "id": "digits-1",
+    "name": "digits",
+    "pid": 42,
+    "state": "running",
+    "phase": "train",
+    "step": 1201,
+    "epoch": 3,
+    "total_steps": 5000,
+    "total_epochs": 20,
+    "start_time": 1796045719.5,
+    "idle_s": 0.01,
+    "metrics": [
+        {"tag": "loss", "step": 1200, "value": 0.1, "wall_time": 1.0},
+        {"tag": "acc", "step": 1200, "value": "NaN", "wall_time": 1.0},
+    ],
+    "params": {"lr": 0.001},
+    "scheduled": [{"seq": 7, "verb": "set", "at": "epoch:5", "args": {"lr": 0.5}}],
+}
 
 
 @pytest.fixture
@@ -37,10 +49,17 @@ def record(state, **more):
 def test_status(place, fake):
     fake(answers={"status": STATUS})
     text = place.kajitori("status").stdout
-    for line in ("run         digits-1", "state       running", "step        1201 of 5000",
-                 "epoch       3 of 20", "phase       train", "  loss = 0.1 (step 1200)",
-                 "  acc = NaN (step 1200)", "  lr = 0.001",
-                 '  command 7: set {"lr":0.5} at epoch:5'):  # fmt: skip
+    for line in (
+        "run         digits-1",
+        "state       running",
+        "step        1201 of 5000",
+        "epoch       3 of 20",
+        "phase       train",
+        "  loss = 0.1 (step 1200)",
+        "  acc = NaN (step 1200)",
+        "  lr = 0.001",
+        '  command 7: set {"lr":0.5} at epoch:5',
+    ):
         assert line in text.splitlines(), line
     assert place.json("status") == STATUS
     assert '"step": 1201\n' in place.kajitori("status", "--format", "yaml").stdout
@@ -61,18 +80,35 @@ def test_text_of_a_run_is_cleaned(place, fake):
 
 def test_ps(place, fake):
     fake("b-2", {"status": STATUS}, {"start_time": 2000000000, "study": "s", "trial": 7})
-    fake("a-1", {"status": {**STATUS, "state": "paused"}}, {"start_time": 1000000000, "pid": 17,
-                                                            "framework": "keras 3"})  # fmt: skip
+    fake(
+        "a-1",
+        {"status": {**STATUS, "state": "paused"}},
+        {"start_time": 1000000000, "pid": 17, "framework": "keras 3"},
+    )
     rows = place.json("ps")
     assert [row["id"] for row in rows] == ["a-1", "b-2"]
-    assert rows[0]["state"] == "paused" and rows[0]["step"] == 1201 and rows[0]["pid"] == 17
-    assert rows[1]["study"] == "s" and rows[1]["trial"] == 7
+    assert rows[0]["state"] == "paused"
+    assert rows[0]["step"] == 1201
+    assert rows[0]["pid"] == 17
+    assert rows[1]["study"] == "s"
+    assert rows[1]["trial"] == 7
     header, *lines = place.kajitori("ps").stdout.splitlines()
-    assert header.split() == ["id", "name", "state", "step", "framework", "started", "study",
-                              "trial", "pid"]  # fmt: skip
+    assert header.split() == [
+        "id",
+        "name",
+        "state",
+        "step",
+        "framework",
+        "started",
+        "study",
+        "trial",
+        "pid",
+    ]
     assert lines[0].startswith("a-1  a-1   paused   1201  keras 3")
-    assert [line.split("\t")[0] for line in
-            place.kajitori("ps", "--format", "value").stdout.splitlines()] == ["a-1", "b-2"]  # fmt: skip
+    assert [
+        line.split("\t")[0]
+        for line in place.kajitori("ps", "--format", "value").stdout.splitlines()
+    ] == ["a-1", "b-2"]
 
 
 def test_ps_of_a_run_that_does_not_answer(place, fake):
@@ -103,31 +139,65 @@ def test_dead_runs_are_removed_by_who_lists(place, fake):
 
 
 def test_set_shows_old_and_new(place, fake):
-    run = fake(answers={"command": record("applied", old={"lr": 0.001}, new={"lr": 0.0001},
-                                          step=1201, epoch=3)})  # fmt: skip
+    run = fake(
+        answers={
+            "command": record("applied", old={"lr": 0.001}, new={"lr": 0.0001}, step=1201, epoch=3)
+        }
+    )
     done = place.kajitori("set", "lr=1e-4")
     assert done.stdout == "lr: 0.001 -> 0.0001, applied at step 1201 (epoch 3)\n"
     params = run.requests[-1]["params"]
-    assert params["verb"] == "set" and params["args"] == {"lr": "1e-4"}
-    assert params["by"].startswith("tester@") and "at" not in params
-    place.kajitori("set", "digits", "lr=1e-4", "m=0.8", "--at", "epoch", "--by", "me", "--reason",
-                   "why not", "--command-id", "x1")  # fmt: skip
+    assert params["verb"] == "set"
+    assert params["args"] == {"lr": "1e-4"}
+    assert params["by"].startswith("tester@")
+    assert "at" not in params
+    place.kajitori(
+        "set",
+        "digits",
+        "lr=1e-4",
+        "m=0.8",
+        "--at",
+        "epoch",
+        "--by",
+        "me",
+        "--reason",
+        "why not",
+        "--command-id",
+        "x1",
+    )
     params = run.requests[-1]["params"]
-    assert params == {"verb": "set", "args": {"lr": "1e-4", "m": "0.8"}, "at": "epoch", "by": "me",
-                      "reason": "why not", "command_id": "x1"}  # fmt: skip
+    assert params == {
+        "verb": "set",
+        "args": {"lr": "1e-4", "m": "0.8"},
+        "at": "epoch",
+        "by": "me",
+        "reason": "why not",
+        "command_id": "x1",
+    }
     assert place.json("set", "lr=1e-4")["new"] == {"lr": 0.0001}
 
 
 def test_replies(place, fake):
     run = fake()
     for answer, words, text in (
-        ({"verb": "stop", "step": 1304, "epoch": 4}, ["stop"], "stop: applied at step 1304 (epoch 4)"),
+        (
+            {"verb": "stop", "step": 1304, "epoch": 4},
+            ["stop"],
+            "stop: applied at step 1304 (epoch 4)",
+        ),
         ({"verb": "pause", "step": 5, "epoch": 0}, ["pause"], "paused at step 5 (epoch 0)"),
         ({"verb": "resume", "step": 5, "epoch": 0}, ["resume"], "resumed at step 5 (epoch 0)"),
-        ({"verb": "stop", "step": -1, "epoch": -1}, ["stop"], "stop: applied before the first step"),
-        ({"verb": "save", "step": 7, "result": {"path": "a\x1bb"}}, ["send", "save"],
-         'save: applied at step 7: {"path":"a\\u001bb"}'),
-    ):  # fmt: skip
+        (
+            {"verb": "stop", "step": -1, "epoch": -1},
+            ["stop"],
+            "stop: applied before the first step",
+        ),
+        (
+            {"verb": "save", "step": 7, "result": {"path": "a\x1bb"}},
+            ["send", "save"],
+            'save: applied at step 7: {"path":"a\\u001bb"}',
+        ),
+    ):
         run.answers["command"] = {"seq": 4, "state": "applied", "at": "now", **answer}
         assert place.kajitori(*words).stdout == text + "\n"
     run.answers["command"] = {"seq": 4, "state": "scheduled", "verb": "stop", "at": "step:5000"}
@@ -153,7 +223,8 @@ def test_how_commands_fail(place, fake):
     run = fake()
     run.answers["command"] = Exception(-9, "lr = 2.0: must be <= 1.0")
     done = place.kajitori("set", "lr=2", status=5)
-    assert done.stderr == "kajitori: lr = 2.0: must be <= 1.0\n" and done.stdout == ""
+    assert done.stderr == "kajitori: lr = 2.0: must be <= 1.0\n"
+    assert done.stdout == ""
     run.answers["command"] = Exception(-20, "the setter refused")
     assert "the setter refused" in place.kajitori("set", "lr=2", status=1).stderr
     run.answers["command"] = record("accepted")
@@ -163,9 +234,11 @@ def test_how_commands_fail(place, fake):
         "set: accepted as command 4\n"
     )
     assert place.kajitori("set", "lr=2", "--wait", "received").stdout
-    run.answers["command"] = lambda _: json.dumps(
-        {"jsonrpc": "2.0", "id": 2, "result": record("accepted")}
-    ).encode() + b"\n" + event(event="command", **record("expired", error="the run ended"))
+    run.answers["command"] = lambda _: (
+        json.dumps({"jsonrpc": "2.0", "id": 2, "result": record("accepted")}).encode()
+        + b"\n"
+        + event(event="command", **record("expired", error="the run ended"))
+    )
     assert "the run ended" in place.kajitori("set", "lr=2", status=6).stderr
     run.answers["command"] = None
     assert "ended" in place.kajitori("set", "lr=2", status=6).stderr
@@ -176,14 +249,22 @@ def test_how_commands_fail(place, fake):
 
 
 def test_get(place, fake):
-    run = fake(answers={
-        "params": {"params": [{"name": "lr", "type": "float", "value": 0.001, "step": 7,
-                               "unit": "1/s"},
-                              {"name": "on", "type": "bool", "value": True, "step": -1}]},
-        "command": {"seq": 1, "state": "done", "verb": "get", "result": {}}})  # fmt: skip
+    run = fake(
+        answers={
+            "params": {
+                "params": [
+                    {"name": "lr", "type": "float", "value": 0.001, "step": 7, "unit": "1/s"},
+                    {"name": "on", "type": "bool", "value": True, "step": -1},
+                ]
+            },
+            "command": {"seq": 1, "state": "done", "verb": "get", "result": {}},
+        }
+    )
     assert [line.split() for line in place.kajitori("get").stdout.splitlines()] == [
-        ["name", "value", "step", "unit"], ["lr", "0.001", "7", "1/s"], ["on", "true", "-", "-"],
-    ]  # fmt: skip
+        ["name", "value", "step", "unit"],
+        ["lr", "0.001", "7", "1/s"],
+        ["on", "true", "-", "-"],
+    ]
     assert place.kajitori("get", "lr", "--format", "value").stdout == "0.001\n"
     assert place.kajitori("get", "digits-1", "on", "--format", "value").stdout == "true\n"
     assert place.json("get", "on", "lr") == [
@@ -200,13 +281,19 @@ def test_watch(place, fake):
 
     def subscribe(_):
         return (
-            json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"last": 3}}).encode() + b"\n"
+            json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"last": 3}}).encode()
+            + b"\n"
             + event(event="metric", tag="lo\x1b[1mss", step=7, value=0.5, wall_time=1796045719.5)
             + event(event="state", state="paused", step=8, epoch=0)
-            + event(event="command", **record("applied", step=8, old={"lr": 1}, new={"lr": 2},
-                                              args={"lr": 2}, by="me", uid=7))
-            + event(event="gap", lost=12) + b"x"
-        )  # fmt: skip
+            + event(
+                event="command",
+                **record(
+                    "applied", step=8, old={"lr": 1}, new={"lr": 2}, args={"lr": 2}, by="me", uid=7
+                ),
+            )
+            + event(event="gap", lost=12)
+            + b"x"
+        )
 
     run.answers["subscribe"] = subscribe
     # The torn byte at the end keeps the connection busy; the fake run closes when we are gone.
@@ -214,7 +301,8 @@ def test_watch(place, fake):
     assert watching.wait_line("lo[1mss = 0.5").endswith("         7  lo[1mss = 0.5")
     watching.wait_line("         8  paused")
     line = watching.wait_line("command 4")
-    assert "applied: set lr=2: lr 1 -> 2" in line and line.endswith("[me (uid 7)]")
+    assert "applied: set lr=2: lr 1 -> 2" in line
+    assert line.endswith("[me (uid 7)]")
     watching.wait_line("12 events were lost")
     watching.kill()
 
@@ -224,12 +312,29 @@ def test_log(place):
     folder.mkdir(parents=True)
     lines = [
         {"n": 1, "time": 1796045719.1, "event": "run_started", "run": {"id": "old-run", "pid": 3}},
-        {"n": 2, "time": 1796045719.2, "seq": 1, **record("applied"), "args": {"lr": 0.5}, "step": 3,
-         "old": {"lr": 1}, "new": {"lr": 0.5}, "door": "ctl", "uid": 7, "by": "me\x1b[2J",
-         "reason": "because"},
-        {"n": 3, "time": 1796045719.3, "event": "run_ended", "step": 9, "stopped": True,
-         "reason": "enough"},
-    ]  # fmt: skip
+        {
+            "n": 2,
+            "time": 1796045719.2,
+            "seq": 1,
+            **record("applied"),
+            "args": {"lr": 0.5},
+            "step": 3,
+            "old": {"lr": 1},
+            "new": {"lr": 0.5},
+            "door": "ctl",
+            "uid": 7,
+            "by": "me\x1b[2J",
+            "reason": "because",
+        },
+        {
+            "n": 3,
+            "time": 1796045719.3,
+            "event": "run_ended",
+            "step": 9,
+            "stopped": True,
+            "reason": "enough",
+        },
+    ]
     lines[1]["n"] = 2
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"n": 4, "ti'
     (folder / "journal.jsonl").write_text(text)
