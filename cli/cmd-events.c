@@ -53,15 +53,15 @@ static int on_point(void *userdata, const kj_point *point)
     if (point->flags & KJ_POINT_RESTART || !is_wanted(point->run, point->tag, point->tag_size))
         return 0;
     char time[32];
-    bool as_text = cli.format & (CLI_TABLE | CLI_CSV | CLI_VALUE);
+    if (state->n_points++ == 0) /* not before, so that an error stands alone */
+        cli_stream_begin(point_columns, point_widths);
     struct json_object *row[] = {
         bytes_as_json(point->run, strlen(point->run)),
         bytes_as_json(point->tag, point->tag_size),
         json_object_new_int64(point->step),
         cli_json_double(point->value),
-        as_text && cli.format == CLI_TABLE
-            ? json_object_new_string(cli_time_text(point->wall_time, time))
-            : cli_json_double(point->wall_time),
+        cli.format == CLI_TABLE ? json_object_new_string(cli_time_text(point->wall_time, time))
+                                : cli_json_double(point->wall_time),
     };
     if (cli.format == CLI_VALUE)
         cli_stream_row((const char *const[]){"value", NULL}, point_widths, row + 3);
@@ -69,7 +69,6 @@ static int on_point(void *userdata, const kj_point *point)
         cli_stream_row(point_columns, point_widths, row);
     for (size_t k = 0; k < sizeof row / sizeof *row; k++)
         json_object_put(row[k]);
-    state->n_points++;
     return ferror(stdout);
 }
 
@@ -118,23 +117,19 @@ static int print_points(kj_source *source, const char *dir)
 {
     kj_error err = KJ_ERROR_INIT;
     reading state = {0};
-    bool begun = false;
     int r;
     do {
-        /* The header waits for the first look, so that an error stands alone. */
-        if (!begun && follow_files)
-            begun = true, cli_stream_begin(point_columns, point_widths);
-        else if (!begun && cli.format != CLI_VALUE)
-            begun = true, cli_stream_begin(point_columns, point_widths);
         r = kj_source_step(source, follow_files ? -1 : 0, on_point, &state, &err);
-        if (follow_files)
-            fflush(stdout);
+        fflush(stdout);
     } while ((r > 0 || (r == 0 && follow_files)) && !ferror(stdout));
     if (r < 0)
         return cli_fail(&err);
-    if (begun)
-        cli_stream_end();
-    return state.n_points > 0 || !wanted_tag ? CLI_DONE : report_missing(source, dir);
+    if (state.n_points == 0 && wanted_tag)
+        return report_missing(source, dir);
+    if (state.n_points == 0)
+        cli_stream_begin(point_columns, point_widths);
+    cli_stream_end();
+    return CLI_DONE;
 }
 
 /* ---- the list ---- */

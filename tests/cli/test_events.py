@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kajitori events."""
+
+import csv
+import io
+import json
+
+import pytest
+from event_writer import EventWriter
+
+
+@pytest.fixture
+def logs(tmp_path):
+    folder = tmp_path / "logs"
+    train, validation = EventWriter(folder / "train"), EventWriter(folder / "validation")
+    for step, value in ((0, 0.5), (1, 0.1), (2, float("nan")), (3, float("-inf")), (4, 1e-5)):
+        train.add("loss", step, value)
+    validation.add("loss", 0, 2.0)
+    validation.add("acc\x1b[31m", 7, 3.0)
+    train.close()
+    validation.close()
+    return folder
+
+
+def test_list(place, logs):
+    rows = place.json("events", logs)
+    assert [(row["run"], row["tag"], row["count"]) for row in rows] == [
+        ("train", "loss", 5),
+        ("validation", "acc[31m", 1),
+        ("validation", "loss", 1),
+    ]
+    assert rows[0]["first_step"] == 0
+    assert rows[0]["last_step"] == 4
+    assert rows[2]["last_value"] == 2.0
+    text = place.kajitori("events", logs, "--list").stdout
+    assert text.splitlines()[0].split()[:3] == ["run", "tag", "count"]
+    assert "\x1b" not in text
+
+
+def test_points(place, logs):
+    text = place.kajitori(
+        "events", logs, "--tag", "loss", "--run", "train", "--format", "csv"
+    ).stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert list(rows[0]) == ["run", "tag", "step", "value", "wall_time"]
+    assert [row["step"] for row in rows] == ["0", "1", "2", "3", "4"]
+    assert [row["value"] for row in rows] == [
+        "0.5", "0.10000000149011612", "NaN", "-Infinity", "9.999999747378752e-06",
+    ]  # fmt: skip
+    assert rows[0]["wall_time"] == "1796045719.5"
+    points = place.json("events", logs, "--tag", "loss")
+    assert len(points) == 6
+    assert sorted(str(p["value"]) for p in points if p["run"] == "train")[:2] == [
+        "-Infinity",
+        "0.10000000149011612",
+    ]
+    lines = place.kajitori("events", logs, "--tag", "loss", "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == points
+    values = place.kajitori("events", logs, "-t", "loss", "-r", "validation", "--format", "value")
+    assert values.stdout == "2.0\n"
+    table = place.kajitori("events", logs, "-t", "loss", "-r", "validation").stdout.splitlines()
+    assert table[0].split() == ["run", "tag", "step", "value", "wall_time"]
+    assert table[1].split()[:4] == ["validation", "loss", "0", "2.0"]
+
+
+def test_missing_tag_lists_what_exists(place, logs):
+    done = place.kajitori("events", logs, "--tag", "los", status=1)
+    assert done.stderr == (
+        f"kajitori: {logs}: no tag 'los'; there is: loss (in train), acc[31m (in validation), "
+        "loss (in validation)\n"
+    )
+    assert done.stdout == ""
+    done = place.kajitori("events", logs, "--tag", "acc", "--run", "train", status=1)
+    assert "no tag 'acc' in run train" in done.stderr
+
+
+def test_missing_folder(place, tmp_path):
+    done = place.kajitori("events", tmp_path / "none", status=1)
+    assert done.stderr == f"kajitori: {tmp_path}/none: no such folder or file\n"
+    (tmp_path / "empty").mkdir()
+    done = place.kajitori("events", tmp_path / "empty")
+    assert "no scalars" in done.stderr
+    done = place.kajitori("events", tmp_path / "empty", "--tag", "loss", status=1)
+    assert "there are no scalars below it" in done.stderr
+
+
+def test_folder_with_a_colon(place, tmp_path):
+    writer = EventWriter(tmp_path / "a:b\\c")
+    writer.add("loss", 1, 4.0)
+    writer.close()
+    assert place.json("events", tmp_path / "a:b\\c")[0]["last_value"] == 4.0
+
+
+def test_follow_waits_for_the_folder_and_for_more(place, tmp_path):
+    folder = tmp_path / "later" / "logs"
+    following = place.start_kajitori(
+        "events", folder, "--tag", "loss", "--follow", "--format", "jsonl"
+    )
+    writer = EventWriter(folder)
+    for step in range(3):
+        writer.add("loss", step, 0.5 * step)
+        assert json.loads(following.wait_line("loss"))["step"] == step
+    writer.close()
+    following.kill()
+
+
+def test_torn_record_at_the_end(place, logs):
+    path = next((logs / "train").iterdir())
+    with path.open("ab") as file:
+        file.write(b"\x18\x00\x00")
+    done = place.kajitori("events", logs, "--tag", "loss", "--run", "train", "--format", "value")
+    assert len(done.stdout.splitlines()) == 5
+    assert "unfinished record" in done.stderr
