@@ -1,8 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * get is sent as a command, so that unknown names are rejected as everywhere and the values are
- * read anew at the next safe point; the values shown come from "params", which has their steps.
- */
 #include "output.h"
 
 #include <stdlib.h>
@@ -11,14 +7,6 @@
 enum { ANSWER_MS = 10000 };
 enum { NAME, VALUE, STEP, UNIT };
 static const char *const columns[] = {"name", "value", "step", "unit", NULL};
-
-static bool is_wanted(const char *name, int n_names, const char *const *names)
-{
-    for (int k = 0; k < n_names; k++)
-        if (strcmp(names[k], name) == 0)
-            return true;
-    return n_names == 0;
-}
 
 static void add_param(cli_table *table, struct json_object *param)
 {
@@ -43,45 +31,28 @@ static void print_values(struct json_object *params)
     }
 }
 
-/* The parameters named, in the order of the names; all without names. */
-static struct json_object *choose(struct json_object *all, int n_names, const char *const *names)
+static int print_params(const char *json)
 {
-    struct json_object *chosen = json_object_new_array();
-    for (int n = 0; n < (n_names ? n_names : 1); n++) {
-        for (size_t k = 0; k < json_object_array_length(all); k++) {
-            struct json_object *param = json_object_array_get_idx(all, k);
-            const char *name = json_object_get_string(json_object_object_get(param, "name"));
-            if (name && is_wanted(name, n_names ? 1 : 0, names + n))
-                json_object_array_add(chosen, json_object_get(param));
-        }
-    }
-    return chosen;
-}
-
-static int print_params(const char *json, int n_names, const char *const *names)
-{
-    struct json_object *answer = json_tokener_parse(json), *all;
-    if (!json_object_is_type(answer, json_type_object) ||
-        !json_object_object_get_ex(answer, "params", &all) ||
-        !json_object_is_type(all, json_type_array)) {
+    struct json_object *record = json_tokener_parse(json);
+    struct json_object *result = json_object_object_get(record, "result");
+    struct json_object *params = json_object_object_get(result, "params");
+    if (!json_object_is_type(params, json_type_array)) {
         cli_error("the run's answer has no parameters");
-        json_object_put(answer);
+        json_object_put(record);
         return CLI_FAILED;
     }
-    struct json_object *chosen = choose(all, n_names, names);
+    if (json_object_array_length(params) == 0)
+        cli_note("the run has no parameters");
     if (cli.format == CLI_VALUE) {
-        print_values(chosen);
+        print_values(params);
     } else {
         cli_table *table = cli_table_new(columns);
-        for (size_t k = 0; k < json_object_array_length(chosen); k++)
-            add_param(table, json_object_array_get_idx(chosen, k));
-        if (json_object_array_length(chosen) == 0)
-            cli_note("the run has no parameters");
+        for (size_t k = 0; k < json_object_array_length(params); k++)
+            add_param(table, json_object_array_get_idx(params, k));
         cli_table_print(table);
         cli_table_free(table);
     }
-    json_object_put(chosen);
-    json_object_put(answer);
+    json_object_put(record);
     return CLI_DONE;
 }
 
@@ -100,10 +71,7 @@ static int ask(kj_client *client, int n_names, const char *const *names)
     json_object_put(params);
     if (r < 0)
         return cli_fail(&err);
-    kj_free(json);
-    if (kj_client_call(client, "params", NULL, ANSWER_MS, &json, &err) < 0)
-        return cli_fail(&err);
-    int status = print_params(json, n_names, names);
+    int status = print_params(json);
     kj_free(json);
     return status;
 }

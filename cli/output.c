@@ -222,6 +222,11 @@ static void put_yaml(struct json_object *value, int indent, bool in_list)
     }
 }
 
+void cli_print_yaml(struct json_object *value)
+{
+    put_yaml_value(value, 0, true);
+}
+
 /* ---- CSV and values ---- */
 
 static void put_csv(const char *text)
@@ -287,7 +292,7 @@ void cli_print_object(struct json_object *object)
         cli_print_json(object);
         return;
     case CLI_YAML:
-        put_yaml_value(object, 0, true);
+        cli_print_yaml(object);
         return;
     case CLI_CSV:
         print_object_csv(object);
@@ -483,7 +488,7 @@ void cli_table_print(const cli_table *table)
             cli_print_json(row_at(table, r));
         return;
     case CLI_YAML:
-        put_yaml_value(table->rows, 0, true);
+        cli_print_yaml(table->rows);
         return;
     default:
         print_text_table(table);

@@ -37,6 +37,9 @@ void cli_print_json(struct json_object *value);
 /* The same from a text that the library gave; false when it is not JSON. */
 bool cli_print_json_text(const char *json);
 
+/* A value as YAML. */
+void cli_print_yaml(struct json_object *value);
+
 /* One object in the format of --format: JSON, YAML, two CSV lines, or its values one per line
  * (table too; verbs with a better table print their own). */
 void cli_print_object(struct json_object *object);

@@ -11,7 +11,7 @@
 static const char *wait_name, *timeout_text = "30", *at, *by, *reason, *command_id;
 static int dry_run;
 
-#define SENDING_OPTIONS                                                                            \
+#define WAIT_OPTIONS                                                                               \
     {"wait",                                                                                       \
      0,                                                                                            \
      POPT_ARG_STRING,                                                                              \
@@ -28,32 +28,27 @@ static int dry_run;
          "how long to wait (default: 30); then the command stays accepted and the exit status is " \
          "4",                                                                                      \
          "SECONDS"},                                                                               \
-        {"by",  0, POPT_ARG_STRING,                                                                \
-         &by,   0, "who says so, recorded beside what the kernel says (default: user@host)",       \
-         "NAME"},                                                                                  \
-        {"command-id",                                                                             \
-         0,                                                                                        \
-         POPT_ARG_STRING,                                                                          \
-         &command_id,                                                                              \
-         0,                                                                                        \
-         "a second command with the same id is answered with the state of the first",              \
-         "ID"},                                                                                    \
     {                                                                                              \
-        "dry-run", 'n', POPT_ARG_NONE, &dry_run, 0,                                                \
-            "have it checked and answered, not carried out", NULL                                  \
+        "by", 0, POPT_ARG_STRING, &by, 0,                                                          \
+            "who says so, recorded beside what the kernel says (default: user@host)", "NAME"       \
     }
 
+/* clang-format off */
 const struct poptOption cli_sending_options[] = {
     {"at", 0, POPT_ARG_STRING, &at, 0,
-     "when: now (the next safe point, the default), step:N, epoch (the end of the one that runs) "
-     "or "
+     "when: now (the next safe point, the default), step:N, epoch (the end of the one that runs) or "
      "epoch:N",
      "WHEN"},
     {"reason", 0, POPT_ARG_STRING, &reason, 0, "why; recorded, and given to the training", "TEXT"},
-    SENDING_OPTIONS,
+    WAIT_OPTIONS,
+    {"command-id", 0, POPT_ARG_STRING, &command_id, 0,
+     "a second command with the same id is answered with the state of the first", "ID"},
+    {"dry-run", 'n', POPT_ARG_NONE, &dry_run, 0, "have it checked and answered, not carried out",
+     NULL},
     POPT_TABLEEND,
 };
-const struct poptOption cli_sending_line_options[] = {SENDING_OPTIONS, POPT_TABLEEND};
+const struct poptOption cli_sending_line_options[] = {WAIT_OPTIONS, POPT_TABLEEND};
+/* clang-format on */
 
 /* ---- the request ---- */
 
@@ -182,27 +177,56 @@ static void put_result(struct json_object *record)
     free(text);
 }
 
-void cli_print_record(struct json_object *record)
+/* {"already_stopping": true, ...}: the run had nothing to do. */
+static bool put_already(const char *verb, struct json_object *result)
 {
-    const char *state = string_of(record, "state"), *verb = string_of(record, "verb");
-    if (!state || !verb) {
-        cli_print_json(record);
-        return;
+    if (!json_object_is_type(result, json_type_object))
+        return false;
+    json_object_object_foreach(result, key, value)
+    {
+        if (!json_object_get_boolean(value) ||
+            (strncmp(key, "already_", 8) != 0 && strncmp(key, "not_", 4) != 0))
+            continue;
+        printf("%s: ", verb);
+        for (const char *c = key; *c; c++)
+            putchar(*c == '_' ? ' ' : *c);
+        putchar('\n');
+        return true;
     }
-    if (put_changes(record, state))
-        return;
-    char *name = cli_clean(verb, strlen(verb));
+    return false;
+}
+
+static void put_plain_record(struct json_object *record, const char *verb, const char *state)
+{
     bool carried_out = strcmp(state, "applied") == 0 || strcmp(state, "done") == 0;
-    if (carried_out && strcmp(name, "pause") == 0)
+    if (carried_out && strcmp(verb, "pause") == 0)
         fputs("paused", stdout);
-    else if (carried_out && strcmp(name, "resume") == 0)
+    else if (carried_out && strcmp(verb, "resume") == 0)
         fputs("resumed", stdout);
     else
-        printf("%s: %s", name, carried_out && strcmp(name, "stop") == 0 ? "applied" : state);
-    free(name);
+        printf("%s: %s", verb, carried_out && strcmp(verb, "stop") == 0 ? "applied" : state);
     put_when(record, state);
     put_result(record);
     putchar('\n');
+}
+
+void cli_print_record(struct json_object *record)
+{
+    const char *state = string_of(record, "state"), *verb_text = string_of(record, "verb");
+    struct json_object *result = json_object_object_get(record, "result");
+    if (!state || !verb_text) {
+        cli_print_json(record);
+        return;
+    }
+    char *verb = cli_clean(verb_text, strlen(verb_text));
+    if (json_object_get_boolean(json_object_object_get(record, "dry_run")))
+        printf("dry run: %s would be accepted, nothing is changed\n", verb);
+    else if (result && !json_object_object_get_ex(record, "step", NULL)) {
+        if (!put_already(verb, result)) /* the answer to a question */
+            cli_print_yaml(result);
+    } else if (!put_changes(record, state))
+        put_plain_record(record, verb, state);
+    free(verb);
 }
 
 static int print_answer(const char *json)
@@ -213,13 +237,10 @@ static int print_answer(const char *json)
         json_object_put(record);
         return CLI_FAILED;
     }
-    if (cli.format == CLI_TABLE) {
-        if (dry_run)
-            fputs("dry run, nothing is changed: ", stdout);
+    if (cli.format == CLI_TABLE)
         cli_print_record(record);
-    } else {
+    else
         cli_print_object(record);
-    }
     json_object_put(record);
     return CLI_DONE;
 }

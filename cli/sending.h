@@ -8,7 +8,7 @@
 
 /* --at, --reason, --wait, --timeout, --by, --command-id, --dry-run. */
 extern const struct poptOption cli_sending_options[];
-/* The same without --at and --reason, for a text line that says them itself. */
+/* Only those that a text line does not say itself: --wait, --timeout, --by. */
 extern const struct poptOption cli_sending_line_options[];
 
 #define CLI_SENDING_FORMATS (CLI_TABLE | CLI_JSON | CLI_YAML)

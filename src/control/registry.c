@@ -5,9 +5,9 @@
  * A run holds an exclusive flock(2) on the file `lock` in its folder for life, so the kernel frees
  * it at any death. Whoever lists asks for a shared lock without waiting: refused means alive, and
  * nothing was disturbed; granted means dead, and while we hold it the known names are removed. A
- * run that opens takes its lock before its folder has anything to remove, and looks whether the
- * folder is still there afterwards. Links are never followed, and a folder that is not ours alone
- * is not looked into.
+ * run that opens takes its lock under a hidden name (.new-...) and renames its folder then, so that
+ * no folder with a run's name is ever seen unlocked while its owner lives. Links are never
+ * followed, and a folder that is not ours alone is not looked into.
  */
 #include "registry.h"
 
@@ -243,6 +243,15 @@ static int load_run(kj_run_list *list, const char *place, int place_fd, const ch
     return r < 0 ? r : add_entry(list, entry, err);
 }
 
+/* A folder whose maker died before it had its name. */
+static void sweep_unfinished(int place_fd, const char *name)
+{
+    KJI_CLEANUP(kji_closep)
+    int fd = openat(place_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && is_ours_alone(fd) && !is_young(fd))
+        is_live(place_fd, name, fd);
+}
+
 static int load_place(kj_run_list *list, const char *place, kj_error *err)
 {
     int fd = open(place, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -262,9 +271,12 @@ static int load_place(kj_run_list *list, const char *place, kj_error *err)
         return kji_fail_memory(err);
     }
     int r = 0;
-    for (struct dirent *item; r >= 0 && (item = readdir(listing));)
+    for (struct dirent *item; r >= 0 && (item = readdir(listing));) {
         if (kji_run_id_valid(item->d_name))
             r = load_run(list, place, dirfd(listing), item->d_name, err);
+        else if (strncmp(item->d_name, ".new-", 5) == 0)
+            sweep_unfinished(dirfd(listing), item->d_name);
+    }
     closedir(listing);
     return r;
 }

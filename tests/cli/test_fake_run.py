@@ -204,9 +204,9 @@ def test_replies(place, fake):
     assert place.kajitori("stop", "--at", "step:5000").stdout == (
         "stop: scheduled as command 4, at step:5000\n"
     )
-    run.answers["command"] = {"seq": 4, "state": "accepted", "verb": "stop", "at": "now"}
+    run.answers["command"] = {"seq": 4, "state": "done", "verb": "stop", "dry_run": True}
     done = place.kajitori("stop", "--dry-run")
-    assert done.stdout.startswith("dry run, nothing is changed: stop: accepted")
+    assert done.stdout == "dry run: stop would be accepted, nothing is changed\n"
     assert run.requests[-1]["params"]["dry_run"] is True
 
 
@@ -216,6 +216,15 @@ def test_send(place, fake):
     assert run.requests[-1]["params"]["line"] == "note text='a b'"
     place.kajitori("send", "digits-1", "note x")
     assert run.requests[-1]["params"]["line"] == "note x"
+    run.answers["command"] = {
+        "seq": 1,
+        "state": "done",
+        "verb": "help",
+        "result": {"a": [{"b": 1}]},
+    }
+    assert place.kajitori("send", "help").stdout == '"a":\n  - "b": 1\n'
+    run.answers["command"]["result"] = {"already_stopping": True, "seq": 3}
+    assert place.kajitori("send", "stop").stdout == "help: already stopping\n"
     assert "no live run begins with 'note'" in place.kajitori("send", "note", "x", status=3).stderr
 
 
@@ -249,17 +258,16 @@ def test_how_commands_fail(place, fake):
 
 
 def test_get(place, fake):
-    run = fake(
-        answers={
-            "params": {
-                "params": [
-                    {"name": "lr", "type": "float", "value": 0.001, "step": 7, "unit": "1/s"},
-                    {"name": "on", "type": "bool", "value": True, "step": -1},
-                ]
-            },
-            "command": {"seq": 1, "state": "done", "verb": "get", "result": {}},
-        }
-    )
+    known = {
+        "lr": {"name": "lr", "type": "float", "value": 0.001, "step": 7, "unit": "1/s"},
+        "on": {"name": "on", "type": "bool", "value": True, "step": -1},
+    }
+
+    def get(params):
+        chosen = [known[name] for name in params["words"] or known]
+        return {"seq": 1, "state": "done", "verb": "get", "result": {"params": chosen}}
+
+    run = fake(answers={"command": get})
     assert [line.split() for line in place.kajitori("get").stdout.splitlines()] == [
         ["name", "value", "step", "unit"],
         ["lr", "0.001", "7", "1/s"],
@@ -271,7 +279,7 @@ def test_get(place, fake):
         {"name": "on", "value": True, "step": None, "unit": None},
         {"name": "lr", "value": 0.001, "step": 7, "unit": "1/s"},
     ]
-    assert run.requests[-2]["params"] == {"verb": "get", "words": ["on", "lr"]}
+    assert run.requests[-1]["params"] == {"verb": "get", "words": ["on", "lr"]}
     run.answers["command"] = Exception(-9, "no parameter 'lx'; did you mean 'lr'?")
     assert "did you mean 'lr'?" in place.kajitori("get", "lx", status=5).stderr
 
