@@ -108,6 +108,8 @@ bool kji_event_is_blob(const void *prefix, size_t prefix_size, size_t size)
         if (!kji_wire_varint(&from, end, &key))
             return false;
         if (key == EVENT_WALL_TIME) {
+            if (end - from < 8)
+                return false;
             from += 8;
         } else if (key == EVENT_STEP) {
             if (!kji_wire_varint(&from, end, &number))
