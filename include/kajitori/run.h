@@ -37,7 +37,9 @@ extern "C" {
 typedef struct kj_run kj_run;
 
 enum kj_run_flag {
-    KJ_RUN_STRICT = 1 /* a door that cannot be opened is an error of kj_run_open, not a warning */
+    KJ_RUN_STRICT = 1, /* a door that cannot be opened is an error of kj_run_open, not a warning */
+    KJ_RUN_INTERRUPTIBLE = 2 /* a signal handler that ran ends the wait of a paused run: see
+                                KJ_RUN_INTERRUPTED */
 };
 
 /* Every pointer may be NULL, every number 0: the default in brackets. Strings are copied. */
@@ -88,7 +90,9 @@ KJ_API const char *kj_run_dir(const kj_run *run);
  * What the calls below return, as bits. A stop stays set once it was applied.
  */
 enum kj_run_bits {
-    KJ_RUN_STOP = 1 /* a stop was applied: leave the training loop */
+    KJ_RUN_STOP = 1, /* a stop was applied: leave the training loop */
+    KJ_RUN_INTERRUPTED = 2 /* only with KJ_RUN_INTERRUPTIBLE: the run is still paused; look at the
+                              signal, then call again */
 };
 
 /*

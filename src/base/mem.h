@@ -20,6 +20,7 @@ static inline void kji_closep(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
+    *fd = -1;
 }
 
 /* Hands a pointer over: the variable is NULL afterwards. */

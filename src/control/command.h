@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One command and its life (docs/protocol.md, section 5). The run's lock is held around everything
+ * here. */
+#ifndef KJI_COMMAND_H
+#define KJI_COMMAND_H
+
+#include "schedule.h"
+#include "text-line.h"
+
+#include <json-c/json.h>
+#include <sys/types.h>
+
+enum kji_state {
+    KJI_ACCEPTED,
+    KJI_SCHEDULED,
+    KJI_REJECTED,
+    KJI_APPLIED,
+    KJI_DONE,
+    KJI_FAILED,
+    KJI_EXPIRED
+};
+
+const char *kji_state_name(int state);
+
+enum { KJI_BY_MAX = 128, KJI_REASON_MAX = 1024, KJI_COMMAND_ID_MAX = 128 };
+
+/* Where a command came from. */
+typedef struct kji_sender {
+    const char *door; /* "ctl", "fifo", "socket" */
+    int64_t uid;      /* -1: not known */
+    int64_t pid;
+} kji_sender;
+
+typedef struct kji_command {
+    struct kji_command *next; /* in the run's queue */
+    int64_t seq;
+    int state; /* enum kji_state */
+    char verb_name[KJI_NAME_MAX + 1];
+    const struct kji_verb *verb; /* NULL while, and when, there is none of this name */
+    struct json_object *words;   /* array of strings, NULL for none */
+    struct json_object *args;    /* object; values checked and of their types once accepted */
+    kji_at at;
+    char *by;
+    char *reason;
+    char *command_id;
+    bool dry_run;
+    kji_sender sender;
+    int64_t step; /* where it was carried out */
+    int64_t epoch;
+    bool has_place; /* step and epoch are set */
+    struct json_object *old_values;
+    struct json_object *new_values;
+    struct json_object *result;
+    bool hide_result; /* asked by the sender only, not for the journal */
+    char *error;
+    char *line;  /* the beginning of a line that could not be read */
+    size_t size; /* bytes of its newest record */
+} kji_command;
+
+/*
+ * What a sender wrote, brought into one form from both languages: {"verb", "words", "args", "at",
+ * "by", "reason", "command_id", "dry_run"}, each checked by itself but not yet against the verbs.
+ * KJ_EREJECTED with the reason; *ret_command is filled even then, as far as it was understood.
+ * KJ_EMEM leaves it NULL.
+ */
+int kji_command_from_text(const kji_text_line *line, kji_command **ret_command, kj_error *err);
+int kji_command_from_json(struct json_object *params, kji_command **ret_command, kj_error *err);
+
+/* An empty one, for a line that could not be read. */
+kji_command *kji_command_new(void);
+void kji_command_free(kji_command *command);
+
+/* Its record, without "n" and "time". */
+struct json_object *kji_command_record(const kji_command *command);
+
+#endif

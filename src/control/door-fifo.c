@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The FIFO is opened once, for reading and writing, and kept: a reader that opens anew for each
+ * look loses what is written in between, and without a write end of our own every writer that
+ * leaves looks like the end. Since the end of a writer does not show in the FIFO then, inotify
+ * tells of it.
+ *
+ * A writer blocks in open() until there is a reader. One that has waited since before this run
+ * speaks to a run that is gone, so before the real opening a reader without write end looks whether
+ * anybody is there, and lets him talk to nobody.
+ */
+#include "door-fifo.h"
+
+#include "clock.h"
+#include "errors.h"
+#include "mem.h"
+#include "places.h"
+#include "run-impl.h"
+#include "strbuf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+
+enum {
+    READS_PER_WAKE = 16, /* so that a flood leaves room for the other doors */
+    STALE_SILENCE_MS = 250,
+    STALE_MAX_MS = 2000,
+    STALE_KEPT = 1024
+};
+
+void kji_fifo_init(kji_fifo *fifo, const char *door)
+{
+    *fifo = (kji_fifo){.door = door, .fd = -1, .lock_fd = -1, .watch = -1};
+}
+
+void kji_fifo_close_fds(kji_fifo *fifo)
+{
+    kji_closep(&fifo->fd);
+    kji_closep(&fifo->lock_fd);
+}
+
+/* Whether the path still leads to the FIFO that is open. */
+static bool is_at_path(const kji_fifo *fifo)
+{
+    struct stat by_path, by_fd;
+    return stat(fifo->path, &by_path) == 0 && fstat(fifo->fd, &by_fd) == 0 &&
+           by_path.st_dev == by_fd.st_dev && by_path.st_ino == by_fd.st_ino;
+}
+
+void kji_fifo_done(kji_fifo *fifo)
+{
+    if (fifo->is_made && (fifo->fd < 0 || is_at_path(fifo)))
+        unlink(fifo->path);
+    kji_fifo_close_fds(fifo);
+    free(fifo->path);
+    kji_fifo_init(fifo, fifo->door);
+}
+
+/* ---- opening ---- */
+
+int kji_fifo_open_own(kji_fifo *fifo, int dir_fd, const char *dir, kj_error *err)
+{
+    fifo->path = kji_format("%s/ctl", dir);
+    if (!fifo->path)
+        return kji_fail_memory(err);
+    if (mkfifoat(dir_fd, "ctl", 0600) < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot make the FIFO %s", fifo->path);
+    fifo->fd = openat(dir_fd, "ctl", O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    if (fifo->fd < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot open the FIFO %s", fifo->path);
+    return 0;
+}
+
+static int fail_not_fifo(const struct stat *st, const char *path, kj_error *err)
+{
+    const char *what = S_ISREG(st->st_mode)   ? "a regular file"
+                       : S_ISDIR(st->st_mode) ? "a folder"
+                                              : "something else";
+    return kji_fail(err, KJ_EARG, "%s is %s, not a FIFO; it is left as it is (mkfifo makes one)",
+                    path, what);
+}
+
+/* Finds the FIFO or makes it. */
+static int find_or_make(kji_fifo *fifo, kj_error *err)
+{
+    struct stat st;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        if (stat(fifo->path, &st) == 0)
+            return S_ISFIFO(st.st_mode) ? 0 : fail_not_fifo(&st, fifo->path, err);
+        if (errno != ENOENT)
+            break;
+        if (mkfifo(fifo->path, 0600) == 0) {
+            fifo->is_made = true;
+            return 0;
+        }
+        if (errno != EEXIST) /* else somebody was faster, or it is a link to nowhere */
+            break;
+    }
+    return kji_fail_errno(err, errno == ENOENT ? KJ_ENOENT : KJ_EIO, errno,
+                          "there is no FIFO %s and none can be made", fifo->path);
+}
+
+/* Reads until all writers have left or nothing comes any more. */
+static void drain_stale(int fd, kji_strbuf *stale)
+{
+    int64_t end = kji_monotonic_ms() + STALE_MAX_MS;
+    do {
+        char bytes[4096];
+        ssize_t n = read(fd, bytes, sizeof bytes);
+        if (n == 0)
+            return;
+        if (n > 0 && stale->size < STALE_KEPT)
+            kji_strbuf_add(stale, bytes, (size_t)n);
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        if (n < 0 && errno == EAGAIN && poll(&ready, 1, STALE_SILENCE_MS) == 0)
+            return;
+    } while (kji_monotonic_ms() < end);
+}
+
+static int open_found(kji_fifo *fifo, kji_strbuf *stale, kj_error *err)
+{
+    const char *path = fifo->path;
+    struct stat st;
+    fifo->lock_fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (fifo->lock_fd < 0 || fstat(fifo->lock_fd, &st) < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot open the FIFO %s", path);
+    if (!S_ISFIFO(st.st_mode))
+        return fail_not_fifo(&st, path, err);
+    if (flock(fifo->lock_fd, LOCK_EX | LOCK_NB) < 0)
+        return kji_fail(err, KJ_EBUSY,
+                        "another run reads the FIFO %s; two would take each other's commands",
+                        path);
+    drain_stale(fifo->lock_fd, stale);
+    fifo->fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (fifo->fd < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot open the FIFO %s", path);
+    if (fstat(fifo->fd, &st) < 0 || !S_ISFIFO(st.st_mode))
+        return fail_not_fifo(&st, path, err);
+    return 0;
+}
+
+int kji_fifo_open_user(kji_fifo *fifo, const char *path, char **ret_stale, kj_error *err)
+{
+    KJI_CLEANUP(kji_strbuf_done) kji_strbuf stale = KJI_STRBUF_INIT;
+    fifo->path = kji_absolute_path(path);
+    if (!fifo->path)
+        return kji_fail_memory(err);
+    int r = find_or_make(fifo, err);
+    if (r >= 0)
+        r = open_found(fifo, &stale, err);
+    *ret_stale = stale.size ? kji_strbuf_take(&stale) : NULL;
+    if (r < 0)
+        kji_fifo_done(fifo);
+    return r;
+}
+
+int kji_fifo_watch(const kji_fifo *fifo, int inotify_fd, uint32_t events)
+{
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fifo->fd);
+    int watch = inotify_add_watch(inotify_fd, path, events);
+    return watch >= 0 ? watch : inotify_add_watch(inotify_fd, fifo->path, events);
+}
+
+/* ---- reading ---- */
+
+static void end_line(kji_fifo *fifo, kj_run *run)
+{
+    if (fifo->skipping || fifo->size > KJI_LINE_MAX) {
+        char problem[80];
+        snprintf(problem, sizeof problem, "line of more than %d bytes", KJI_LINE_MAX);
+        kji_run_take_line(run, fifo->door, fifo->line, fifo->size, problem);
+    } else {
+        kji_run_take_line(run, fifo->door, fifo->line, fifo->size, NULL);
+    }
+    fifo->size = 0;
+    fifo->skipping = false;
+}
+
+/* Keeps a part of a line, up to one byte more than a line may have. */
+static void keep(kji_fifo *fifo, const char *bytes, size_t size)
+{
+    size_t room = sizeof fifo->line - fifo->size;
+    fifo->skipping = fifo->skipping || size > room;
+    size = size < room ? size : room;
+    memcpy(fifo->line + fifo->size, bytes, size);
+    fifo->size += size;
+}
+
+void kji_fifo_feed(kji_fifo *fifo, kj_run *run, const char *bytes, size_t size)
+{
+    while (size) {
+        const char *newline = memchr(bytes, '\n', size);
+        size_t part = newline ? (size_t)(newline - bytes) : size;
+        keep(fifo, bytes, part);
+        if (!newline)
+            return;
+        end_line(fifo, run);
+        bytes += part + 1;
+        size -= part + 1;
+    }
+}
+
+/* At most `limit` reads; true when the FIFO is empty. */
+static bool read_some(kji_fifo *fifo, kj_run *run, int limit)
+{
+    char bytes[8192];
+    for (int k = 0; k < limit; k++) {
+        ssize_t n = read(fifo->fd, bytes, sizeof bytes);
+        if (n <= 0)
+            return true;
+        kji_fifo_feed(fifo, run, bytes, (size_t)n);
+    }
+    return false;
+}
+
+void kji_fifo_read(kji_fifo *fifo, kj_run *run)
+{
+    read_some(fifo, run, READS_PER_WAKE);
+}
+
+void kji_fifo_writer_closed(kji_fifo *fifo, kj_run *run)
+{
+    /* Not empty yet: more writers are at work, and the end of this one's line is theirs to bring.
+     */
+    if (fifo->fd >= 0 && read_some(fifo, run, READS_PER_WAKE) && (fifo->size || fifo->skipping))
+        end_line(fifo, run);
+}
+
+void kji_fifo_check_path(kji_fifo *fifo, kj_run *run)
+{
+    if (fifo->is_gone || fifo->fd < 0 || is_at_path(fifo))
+        return;
+    fifo->is_gone = true;
+    kji_run_warn(run,
+                 "run %s: the FIFO %s was deleted or replaced; the training goes on, but commands "
+                 "cannot be sent there any more",
+                 run->id, fifo->path);
+}

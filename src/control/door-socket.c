@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "door-socket.h"
+
+#include "clock.h"
+#include "errors.h"
+#include "forks.h"
+#include "mem.h"
+#include "rpc.h"
+#include "run-impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+enum {
+    BACKLOG = 64,
+    OUT_FOR_EVENTS = 65536,     /* with more than this unread, events wait in the feed */
+    OUT_FOR_REQUESTS = 1 << 20, /* with more than this unread, requests are not read */
+    LAST_WAIT_MS = 200
+};
+
+void kji_socket_init(kji_socket_door *door)
+{
+    *door = (kji_socket_door){.fd = -1};
+    for (size_t k = 0; k < KJI_CLIENTS_MAX; k++)
+        door->client[k].fd = -1;
+}
+
+/* The kernel takes paths of at most 107 bytes; a longer one goes by the number of its folder. */
+static int socket_path(int dir_fd, const char *dir, struct sockaddr_un *address, kj_error *err)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(address->sun_path, sizeof address->sun_path, "%s/sock", dir);
+    if (n >= (int)sizeof address->sun_path)
+        n = snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/sock", dir_fd);
+    return n > 0 ? 0 : kji_fail(err, KJ_EIO, "cannot name the socket in %s", dir);
+}
+
+int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error *err)
+{
+    struct sockaddr_un address;
+    int r = socket_path(dir_fd, dir, &address, err);
+    if (r < 0)
+        return r;
+    door->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (door->fd < 0 || bind(door->fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+        fchmodat(dir_fd, "sock", 0600, 0) < 0 || listen(door->fd, BACKLOG) < 0) {
+        r = kji_fail_errno(err, KJ_EIO, errno, "cannot make the socket %s/sock", dir);
+        kji_closep(&door->fd);
+    }
+    return r;
+}
+
+/* ---- connections ---- */
+
+static void client_done(kji_client *client, kj_run *run)
+{
+    if (client->fd < 0)
+        return;
+    kji_closep(&client->fd);
+    if (client->is_reader)
+        run->feed.n_readers--;
+    if (client->wanted & 1u << KJI_FEED_METRIC)
+        run->feed.n_metric_readers--;
+    kji_strbuf_done(&client->in);
+    kji_strbuf_done(&client->out);
+    free(client->interest);
+    *client = (kji_client){.fd = -1};
+}
+
+void kji_client_follow(kji_client *client, int64_t seq)
+{
+    for (size_t k = 0; k < client->n_interest; k++)
+        if (client->interest[k] == seq)
+            return;
+    if (client->n_interest == KJI_INTEREST_MAX) { /* the oldest is given up */
+        memmove(client->interest, client->interest + 1,
+                (KJI_INTEREST_MAX - 1) * sizeof *client->interest);
+        client->n_interest--;
+    }
+    if (kji_reserve(&client->interest, &client->interest_capacity, client->n_interest + 1,
+                    sizeof *client->interest))
+        client->interest[client->n_interest++] = seq;
+}
+
+/* Whether the client follows the command; the last word about it ends that. */
+static bool takes_own(kji_client *client, const kji_feed_event *event)
+{
+    for (size_t k = 0; k < client->n_interest; k++) {
+        if (client->interest[k] != event->seq)
+            continue;
+        if (event->is_last)
+            client->interest[k] = client->interest[--client->n_interest];
+        return true;
+    }
+    return false;
+}
+
+static kji_client *free_client(kji_socket_door *door)
+{
+    for (size_t k = 0; k < KJI_CLIENTS_MAX; k++)
+        if (door->client[k].fd < 0)
+            return &door->client[k];
+    return NULL;
+}
+
+/* Tells a peer that is not let in why, as far as it reads that at once. */
+static void turn_away(int fd, const char *why)
+{
+    KJI_CLEANUP(kji_strbuf_done) kji_strbuf text = KJI_STRBUF_INIT;
+    kji_rpc_error(&text, NULL, KJ_EPERM, why, NULL);
+    ssize_t n = send(fd, text.text, text.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)n;
+    close(fd);
+}
+
+static void admit(kji_socket_door *door, int fd, int epoll_fd, uint64_t first_source)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0) {
+        turn_away(fd, "the kernel does not say who you are");
+        return;
+    }
+    if (peer.uid != geteuid() && peer.uid != 0) {
+        turn_away(fd, "this run belongs to another user");
+        return;
+    }
+    kji_client *client = free_client(door);
+    if (!client) {
+        turn_away(fd, "64 connections are open already");
+        return;
+    }
+    struct epoll_event event = {.events = EPOLLIN,
+                                .data.u64 = first_source + (uint64_t)(client - door->client)};
+    if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
+        close(fd);
+        return;
+    }
+    *client = (kji_client){.fd = fd,
+                           .uid = peer.uid,
+                           .pid = peer.pid,
+                           .epoll_events = EPOLLIN,
+                           .in = KJI_STRBUF_INIT,
+                           .out = KJI_STRBUF_INIT};
+}
+
+void kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_source)
+{
+    kji_forks_hold();
+    int fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0)
+        admit(door, fd, epoll_fd, first_source);
+    kji_forks_release();
+}
+
+/* ---- reading ---- */
+
+static void become_reader(kji_client *client, kj_run *run)
+{
+    if (client->is_reader)
+        return;
+    client->is_reader = true;
+    run->feed.n_readers++;
+    kji_feed_start(&run->feed, &client->cursor);
+}
+
+static void refuse_long(kji_client *client)
+{
+    kji_rpc_error(&client->out, NULL, KJI_RPC_INVALID_REQUEST, "a request of more than 65536 bytes",
+                  NULL);
+    kji_strbuf_clear(&client->in);
+    client->is_closing = true;
+}
+
+/* Carries out the whole lines that have arrived, as long as their answers find room. */
+static void take_requests(kji_client *client, kj_run *run)
+{
+    size_t used = 0;
+    while (!client->is_closing && client->out.size < OUT_FOR_REQUESTS) {
+        char *line = client->in.text + used;
+        size_t rest = client->in.size - used;
+        char *newline = memchr(line, '\n', rest);
+        size_t size = newline ? (size_t)(newline - line) : rest;
+        if (size > KJI_RPC_REQUEST_MAX) {
+            refuse_long(client);
+            return;
+        }
+        if (!newline)
+            break;
+        used += size + 1;
+        if (size && line[size - 1] == '\r')
+            size--;
+        if (size)
+            kji_client_request(run, client, line, size);
+    }
+    kji_strbuf_consume(&client->in, used);
+}
+
+void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events)
+{
+    kji_client *client = &door->client[index];
+    if (client->fd < 0)
+        return;
+    if (epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+        char bytes[16384];
+        ssize_t n = recv(client->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            client->is_broken = true;
+        if (n == 0) /* it may have closed its sending side only, and wait for answers */
+            client->is_closing = true;
+        if (n > 0)
+            kji_strbuf_add(&client->in, bytes, (size_t)n);
+    }
+    if (client->in.failed)
+        client->is_broken = true;
+}
+
+/* ---- writing ---- */
+
+static void take_events(kji_client *client, kj_run *run)
+{
+    unsigned wanted = client->wanted | (client->n_interest ? 1u << KJI_FEED_COMMAND : 0);
+    bool all_commands = client->wanted & 1u << KJI_FEED_COMMAND;
+    while (client->is_reader && client->out.size < OUT_FOR_EVENTS) {
+        uint64_t lost = 0;
+        int kind = 0;
+        const kji_feed_event *event =
+            kji_feed_next(&run->feed, &client->cursor, wanted, &kind, &lost);
+        if (lost)
+            kji_feed_print_gap(lost, &client->out);
+        if (!event)
+            return;
+        bool own = kind == KJI_FEED_COMMAND && takes_own(client, event);
+        if (kind != KJI_FEED_COMMAND || own || all_commands)
+            kji_feed_print(event, kind, &client->out);
+    }
+}
+
+static void flush(kji_client *client)
+{
+    while (client->out.size && !client->is_broken) {
+        ssize_t n =
+            send(client->fd, client->out.text, client->out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0)
+            kji_strbuf_consume(&client->out, (size_t)n);
+        else if (n < 0 && errno == EAGAIN)
+            return;
+        else if (n < 0 && errno != EINTR)
+            client->is_broken = true;
+    }
+}
+
+/* Requests, events and answers, until nothing moves any more. */
+static void work(kji_client *client, kj_run *run)
+{
+    size_t before;
+    do {
+        before = client->in.size + client->out.size;
+        pthread_mutex_lock(&run->lock);
+        become_reader(client, run);
+        take_requests(client, run);
+        take_events(client, run);
+        pthread_mutex_unlock(&run->lock);
+        client->is_broken |= client->out.failed;
+        flush(client);
+    } while (!client->is_broken && client->out.size == 0 && before != client->in.size);
+}
+
+static void update_epoll(const kji_socket_door *door, kji_client *client, int epoll_fd,
+                         uint64_t first_source)
+{
+    unsigned events = client->out.size ? EPOLLOUT : 0;
+    if (!client->is_closing && client->out.size < OUT_FOR_REQUESTS)
+        events |= EPOLLIN;
+    if (events == client->epoll_events)
+        return;
+    client->epoll_events = events;
+    struct epoll_event event = {.events = events,
+                                .data.u64 = first_source + (uint64_t)(client - door->client)};
+    if (epoll_ctl(epoll_fd, EPOLL_CTL_MOD, client->fd, &event) < 0)
+        client->is_broken = true;
+}
+
+void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd, uint64_t first_source)
+{
+    for (size_t k = 0; k < KJI_CLIENTS_MAX; k++) {
+        kji_client *client = &door->client[k];
+        if (client->fd < 0)
+            continue;
+        if (!client->is_broken) {
+            work(client, run);
+            update_epoll(door, client, epoll_fd, first_source);
+        }
+        if (client->is_broken || (client->is_closing && client->out.size == 0)) {
+            pthread_mutex_lock(&run->lock);
+            client_done(client, run);
+            pthread_mutex_unlock(&run->lock);
+        }
+    }
+}
+
+/* ---- the end ---- */
+
+static void say_goodbye(kji_client *client, kj_run *run, int64_t deadline_ms)
+{
+    for (;;) {
+        work(client, run);
+        int64_t left = deadline_ms - kji_monotonic_ms();
+        struct pollfd ready = {.fd = client->fd, .events = POLLOUT};
+        if (client->is_broken || client->out.size == 0 || left <= 0 ||
+            poll(&ready, 1, (int)left) <= 0)
+            return;
+    }
+}
+
+void kji_socket_done(kji_socket_door *door, kj_run *run)
+{
+    int64_t deadline_ms = kji_monotonic_ms() + LAST_WAIT_MS;
+    for (size_t k = 0; k < KJI_CLIENTS_MAX; k++) {
+        if (door->client[k].fd < 0)
+            continue;
+        say_goodbye(&door->client[k], run, deadline_ms);
+        client_done(&door->client[k], run);
+    }
+    kji_closep(&door->fd);
+}
+
+void kji_socket_close_fds(kji_socket_door *door)
+{
+    kji_closep(&door->fd);
+    for (size_t k = 0; k < KJI_CLIENTS_MAX; k++)
+        kji_closep(&door->client[k].fd);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The unix socket as a door, and its connections. Nothing here ever waits for a client: what one
+ * does not read in time is dropped and counted, a client that floods is not read from.
+ */
+#ifndef KJI_DOOR_SOCKET_H
+#define KJI_DOOR_SOCKET_H
+
+#include "feed.h"
+
+#include <kajitori/run.h>
+
+#include <stdbool.h>
+
+enum { KJI_CLIENTS_MAX = 64, KJI_INTEREST_MAX = 1024 };
+
+typedef struct kji_client {
+    int fd; /* -1: free */
+    int64_t uid;
+    int64_t pid;
+    bool is_reader;  /* counted in the feed */
+    bool is_closing; /* once everything is written */
+    bool is_broken;
+    unsigned wanted; /* kinds of events subscribed to, by bit */
+    unsigned epoll_events;
+    kji_feed_cursor cursor;
+    int64_t *interest; /* seqs of its own commands that are under way */
+    size_t n_interest;
+    size_t interest_capacity;
+    kji_strbuf in;
+    kji_strbuf out;
+} kji_client;
+
+typedef struct kji_socket_door {
+    int fd; /* listening; -1: closed */
+    kji_client client[KJI_CLIENTS_MAX];
+} kji_socket_door;
+
+void kji_socket_init(kji_socket_door *door);
+
+/* Listens at `sock` in the folder. `dir` is its path. */
+int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error *err);
+
+/* Brings all clients what is still due to them, as far as they take it within 0.2 s, and closes. */
+void kji_socket_done(kji_socket_door *door, kj_run *run);
+void kji_socket_close_fds(kji_socket_door *door);
+
+/* Helper thread: */
+void kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_source);
+void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events);
+/* Sends events and what is left of answers; forgets connections that have ended. */
+void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd, uint64_t first_source);
+
+/* methods.c: carries out one request line of a client; the answer goes to client->out. Lock held.
+ */
+void kji_client_request(kj_run *run, kji_client *client, const char *text, size_t size);
+/* From now on the client gets the records of command `seq`. */
+void kji_client_follow(kji_client *client, int64_t seq);
+
+#endif

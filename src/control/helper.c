@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The loop: wait, serve what is ready, send events to those who watch. epoll's data says whose
+ * descriptor it is: a door, or the number of a connection. Signals are blocked in this thread, so
+ * that the program's own threads go on getting them. No callback of the program is ever called from
+ * here.
+ */
+#include "helper.h"
+
+#include "errors.h"
+#include "mem.h"
+#include "run-impl.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+
+enum source { SOURCE_EVENT, SOURCE_INOTIFY, SOURCE_CTL, SOURCE_USER, SOURCE_LISTEN, SOURCE_CLIENT };
+
+void kji_helper_init(kji_helper *helper, kj_run *run)
+{
+    *helper = (kji_helper){.run = run, .epoll_fd = -1, .event_fd = -1, .inotify_fd = -1};
+    kji_fifo_init(&helper->ctl, "ctl");
+    kji_fifo_init(&helper->user, "fifo");
+    kji_socket_init(&helper->socket);
+}
+
+void kji_helper_wake(kji_helper *helper)
+{
+    if (helper->event_fd >= 0 && !__atomic_exchange_n(&helper->woken, 1, __ATOMIC_ACQ_REL))
+        eventfd_write(helper->event_fd, 1);
+}
+
+static int add_source(int epoll_fd, int fd, uint64_t source)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = source};
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+/* ---- serving ---- */
+
+static void serve_fifo(kji_helper *helper, kji_fifo *fifo)
+{
+    pthread_mutex_lock(&helper->run->lock);
+    kji_fifo_read(fifo, helper->run);
+    pthread_mutex_unlock(&helper->run->lock);
+}
+
+static kji_fifo *fifo_of_watch(kji_helper *helper, int watch)
+{
+    if (watch == helper->ctl.watch)
+        return &helper->ctl;
+    return watch == helper->user.watch ? &helper->user : NULL;
+}
+
+static void serve_inotify(kji_helper *helper)
+{
+    char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    ssize_t n = read(helper->inotify_fd, buffer, sizeof buffer);
+    pthread_mutex_lock(&helper->run->lock);
+    for (char *at = buffer; at < buffer + n;) {
+        const struct inotify_event *event = (const struct inotify_event *)at;
+        kji_fifo *fifo = fifo_of_watch(helper, event->wd);
+        if (fifo && event->mask & IN_CLOSE_WRITE)
+            kji_fifo_writer_closed(fifo, helper->run);
+        if (fifo && event->mask & (IN_ATTRIB | IN_DELETE_SELF))
+            kji_fifo_check_path(fifo, helper->run);
+        at += sizeof *event + event->len;
+    }
+    pthread_mutex_unlock(&helper->run->lock);
+}
+
+static void serve_event(kji_helper *helper)
+{
+    eventfd_t count;
+    eventfd_read(helper->event_fd, &count);
+    __atomic_store_n(&helper->woken, 0, __ATOMIC_RELEASE);
+}
+
+static void serve(kji_helper *helper, const struct epoll_event *event)
+{
+    uint64_t source = event->data.u64;
+    switch (source) {
+    case SOURCE_EVENT:
+        serve_event(helper);
+        break;
+    case SOURCE_INOTIFY:
+        serve_inotify(helper);
+        break;
+    case SOURCE_CTL:
+        serve_fifo(helper, &helper->ctl);
+        break;
+    case SOURCE_USER:
+        serve_fifo(helper, &helper->user);
+        break;
+    case SOURCE_LISTEN:
+        kji_socket_accept(&helper->socket, helper->epoll_fd, SOURCE_CLIENT);
+        break;
+    default:
+        kji_socket_serve(&helper->socket, (size_t)(source - SOURCE_CLIENT), event->events);
+    }
+}
+
+static void *helper_main(void *data)
+{
+    kji_helper *helper = data;
+    pthread_setname_np(pthread_self(), "kajitori");
+    while (!__atomic_load_n(&helper->quit, __ATOMIC_ACQUIRE)) {
+        struct epoll_event events[32];
+        int n = epoll_wait(helper->epoll_fd, events, 32, -1);
+        for (int k = 0; k < n; k++)
+            serve(helper, &events[k]);
+        kji_socket_push(&helper->socket, helper->run, helper->epoll_fd, SOURCE_CLIENT);
+    }
+    return NULL;
+}
+
+/* ---- starting and ending ---- */
+
+/* Without inotify (its number of instances is limited) everything else still works. */
+static void watch_fifos(kji_helper *helper)
+{
+    enum { WATCHED = IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF };
+    kji_fifo *fifos[] = {&helper->ctl, &helper->user};
+    helper->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    for (size_t k = 0; k < 2; k++) {
+        if (fifos[k]->fd < 0)
+            continue;
+        if (helper->inotify_fd >= 0)
+            fifos[k]->watch = kji_fifo_watch(fifos[k], helper->inotify_fd, WATCHED);
+        if (fifos[k]->watch < 0)
+            kji_run_warn(helper->run,
+                         "run %s: %s cannot be watched (%s): a last line without newline will wait "
+                         "for the next line",
+                         helper->run->id, fifos[k]->path, strerrordesc_np(errno));
+    }
+}
+
+static int add_sources(kji_helper *helper)
+{
+    int fd = helper->epoll_fd, bad = 0;
+    bad |= add_source(fd, helper->event_fd, SOURCE_EVENT);
+    if (helper->inotify_fd >= 0)
+        bad |= add_source(fd, helper->inotify_fd, SOURCE_INOTIFY);
+    if (helper->ctl.fd >= 0)
+        bad |= add_source(fd, helper->ctl.fd, SOURCE_CTL);
+    if (helper->user.fd >= 0)
+        bad |= add_source(fd, helper->user.fd, SOURCE_USER);
+    if (helper->socket.fd >= 0)
+        bad |= add_source(fd, helper->socket.fd, SOURCE_LISTEN);
+    return bad;
+}
+
+int kji_helper_start(kji_helper *helper, kj_error *err)
+{
+    helper->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    helper->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (helper->event_fd < 0 || helper->epoll_fd < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot wait for the doors");
+    watch_fifos(helper);
+    if (add_sources(helper) < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot wait for the doors");
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = pthread_create(&helper->thread, NULL, helper_main, helper);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r != 0)
+        return kji_fail_errno(err, KJ_EIO, r, "cannot start the helper thread");
+    helper->is_running = true;
+    return 0;
+}
+
+void kji_helper_stop(kji_helper *helper)
+{
+    if (helper->is_running) {
+        __atomic_store_n(&helper->quit, 1, __ATOMIC_RELEASE);
+        eventfd_write(helper->event_fd, 1);
+        pthread_join(helper->thread, NULL);
+        helper->is_running = false;
+    }
+    kji_socket_done(&helper->socket, helper->run);
+    kji_fifo_done(&helper->ctl);
+    kji_fifo_done(&helper->user);
+    kji_closep(&helper->inotify_fd);
+    kji_closep(&helper->epoll_fd);
+    kji_closep(&helper->event_fd);
+}
+
+void kji_helper_close_fds(kji_helper *helper)
+{
+    kji_closep(&helper->inotify_fd);
+    kji_closep(&helper->epoll_fd);
+    kji_closep(&helper->event_fd);
+    kji_fifo_close_fds(&helper->ctl);
+    kji_fifo_close_fds(&helper->user);
+    kji_socket_close_fds(&helper->socket);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The one helper thread of a run. It owns the doors: waits on them with epoll, without any
+ * time-out, and is woken by the training thread through an eventfd when there is something to tell.
+ */
+#ifndef KJI_HELPER_H
+#define KJI_HELPER_H
+
+#include "door-fifo.h"
+#include "door-socket.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+typedef struct kji_helper {
+    kj_run *run;
+    pthread_t thread;
+    bool is_running;
+    int quit;  /* atomic: the helper ends at its next wake-up */
+    int woken; /* atomic: a wake-up is on its way already */
+    int epoll_fd;
+    int event_fd;
+    int inotify_fd; /* -1: no inotify; then a last line without newline waits for one */
+    kji_fifo ctl;
+    kji_fifo user;
+    kji_socket_door socket;
+} kji_helper;
+
+/* All descriptors -1. */
+void kji_helper_init(kji_helper *helper, kj_run *run);
+
+/* Starts the thread on the doors that are open. */
+int kji_helper_start(kji_helper *helper, kj_error *err);
+
+/* Any thread. */
+void kji_helper_wake(kji_helper *helper);
+
+/* Ends and joins the thread (clients get what is due to them first, as far as they read it at
+ * once), closes everything. */
+void kji_helper_stop(kji_helper *helper);
+
+/* In a forked child: closes all descriptors, touches nothing else. */
+void kji_helper_close_fds(kji_helper *helper);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a door to the queue: number, check, journal, then answer or wait for the training thread. */
+#include "errors.h"
+#include "json.h"
+#include "mem.h"
+#include "run-impl.h"
+#include "utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { QUEUE_BYTES_MAX = 32 << 20, LINE_SHOWN = 200 };
+
+/* The newest record of a command with this id, if there was one. */
+static struct json_object *find_repeat(const kj_run *run, const kji_command *command)
+{
+    const char *text = command->command_id ? kji_seen_find(&run->seen, command->command_id) : NULL;
+    struct json_object *record = NULL;
+    if (text && kji_json_parse(text, strlen(text), &record, NULL) < 0)
+        return NULL;
+    return record;
+}
+
+static int answer_repeat(struct json_object *record, struct json_object **ret_record, kj_error *err)
+{
+    *ret_record = record;
+    const char *state = kji_json_string(record, "state");
+    const char *error = kji_json_string(record, "error");
+    if (state && strcmp(state, "rejected") == 0)
+        return kji_fail(err, KJ_EREJECTED, "%s", error ? error : "rejected");
+    return 0;
+}
+
+static int check_queue(const kj_run *run, kj_error *err)
+{
+    if (run->is_ended)
+        return kji_fail(err, KJ_EREJECTED, "the run is ending");
+    if (run->n_queued >= KJI_QUEUE_MAX || run->queued_bytes >= QUEUE_BYTES_MAX)
+        return kji_fail(err, KJ_EREJECTED, "%zu commands wait already; the training takes none up",
+                        run->n_queued);
+    return 0;
+}
+
+static void enqueue(kj_run *run, kji_command *command)
+{
+    *run->queue_end = command;
+    run->queue_end = &command->next;
+    run->n_queued++;
+    run->queued_bytes += command->size;
+    kji_run_update_due(run);
+    kji_run_wake_training(run);
+}
+
+/* The last state of a command that never waits; its record, with the result, for the sender. */
+static void finish_at_once(kj_run *run, kji_command *command, int state,
+                           struct json_object **ret_record)
+{
+    command->hide_result = command->verb && command->verb->answer;
+    kji_run_record(run, command, state);
+    command->hide_result = false;
+    *ret_record = kji_command_record(command);
+    kji_command_free(command);
+}
+
+static int reject(kj_run *run, kji_command *command, const kj_error *why,
+                  struct json_object **ret_record, kj_error *err)
+{
+    command->error = strdup(why->message);
+    finish_at_once(run, command, KJI_REJECTED, ret_record);
+    return kji_fail(err, KJ_EREJECTED, "%s", why->message);
+}
+
+/* Answers what needs no training thread: 1 when it did, 0 when the command must wait, or why not.
+ */
+static int settle(kj_run *run, kji_command *command, kj_error *err)
+{
+    const kji_verb *verb = command->verb;
+    if (verb->answer) {
+        int r = verb->answer(run, command, &command->result, err);
+        return r < 0 ? r : 1;
+    }
+    if (command->dry_run)
+        return 1;
+    int r = check_queue(run, err);
+    if (r < 0)
+        return r;
+    return verb->settle ? verb->settle(run, command, &command->result) : 0;
+}
+
+int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, int parsed,
+                   struct json_object **ret_record, kj_error *err)
+{
+    struct json_object *repeat = find_repeat(run, command);
+    if (repeat) {
+        kji_command_free(command);
+        return answer_repeat(repeat, ret_record, err);
+    }
+    kj_error why = KJ_ERROR_INIT;
+    command->seq = ++run->last_seq;
+    command->sender = *sender;
+    if (command->at.kind == KJI_AT_CURRENT_EPOCH)
+        command->at.n = kji_run_epoch(run);
+    if (parsed < 0) {
+        snprintf(why.message, sizeof why.message, "%s", err->message);
+        return reject(run, command, &why, ret_record, err);
+    }
+    int r = kji_verb_check(run, &run->own_verbs, command, &why);
+    if (r >= 0)
+        r = settle(run, command, &why);
+    if (r < 0)
+        return reject(run, command, &why, ret_record, err);
+    if (r == 1) {
+        finish_at_once(run, command, KJI_DONE, ret_record);
+        return 0;
+    }
+    kji_run_record(run, command, KJI_ACCEPTED);
+    if (command->at.kind != KJI_AT_NOW)
+        kji_run_record(run, command, KJI_SCHEDULED);
+    *ret_record = kji_command_record(command);
+    enqueue(run, command);
+    return 0;
+}
+
+void kji_run_take_line(kj_run *run, const char *door, const char *text, size_t size,
+                       const char *problem)
+{
+    kji_command *command = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    kji_text_line line;
+    int r = problem ? kji_fail(&err, KJ_EDATA, "%s", problem)
+                    : kji_text_line_parse(text, size, &line, &err);
+    if (r == 0)
+        return;
+    if (r > 0) {
+        r = kji_command_from_text(&line, &command, &err);
+    } else {
+        command = kji_command_new();
+        if (command)
+            command->line = strndup(text, size < LINE_SHOWN ? size : LINE_SHOWN);
+    }
+    if (!command) {
+        kji_run_warn(run, "run %s: a command is lost: out of memory", run->id);
+        return;
+    }
+    struct json_object *record = NULL;
+    kji_sender sender = {door, -1, -1};
+    kji_run_submit(run, command, &sender, r, &record, &err);
+    json_object_put(record);
+}

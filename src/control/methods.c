@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The methods of the socket: a table, and one function each. */
+#include "errors.h"
+#include "json.h"
+#include "rpc.h"
+#include "run-impl.h"
+#include "utf8.h"
+
+#include <string.h>
+
+enum { PROTOCOL = 1, JOURNAL_LINES_MAX = 1000, JOURNAL_BYTES = 60000 };
+
+/* Every method: 0 with *ret_result, or a JSON-RPC or kj error code with err->message and perhaps
+ * *ret_result as the error's data. */
+typedef int method_fn(kj_run *run, kji_client *client, struct json_object *params,
+                      struct json_object **ret_result, kj_error *err);
+
+static int bad_params(kj_error *err, const char *message)
+{
+    kji_fail(err, KJ_EPROTO, "%s", message);
+    return KJI_RPC_BAD_PARAMS;
+}
+
+static int hello(kj_run *run, kji_client *client, struct json_object *params,
+                 struct json_object **ret_result, kj_error *err)
+{
+    (void)client;
+    int64_t protocol;
+    if (!kji_json_int(params, "protocol", &protocol))
+        return bad_params(err, "hello needs {\"protocol\": 1}");
+    if (protocol != PROTOCOL)
+        return kji_fail(err, KJ_EPROTO,
+                        "this run speaks protocol %d (kajitori %s), you speak %lld: use matching "
+                        "versions",
+                        PROTOCOL, KJI_VERSION, (long long)protocol);
+    struct json_object *result = json_object_new_object();
+    json_object_object_add(result, "protocol", json_object_new_int(PROTOCOL));
+    json_object_object_add(result, "version", json_object_new_string(KJI_VERSION));
+    json_object_object_add(result, "run", json_object_get(run->json));
+    *ret_result = result;
+    return 0;
+}
+
+static int ping(kj_run *run, kji_client *client, struct json_object *params,
+                struct json_object **ret_result, kj_error *err)
+{
+    (void)run, (void)client, (void)params, (void)err;
+    *ret_result = json_object_new_object();
+    return 0;
+}
+
+static int help(kj_run *run, kji_client *client, struct json_object *params,
+                struct json_object **ret_result, kj_error *err)
+{
+    (void)client;
+    return kji_verbs_describe(&run->own_verbs, kji_json_string(params, "verb"), ret_result, err);
+}
+
+static int status(kj_run *run, kji_client *client, struct json_object *params,
+                  struct json_object **ret_result, kj_error *err)
+{
+    (void)client, (void)params, (void)err;
+    *ret_result = kji_run_status(run);
+    return 0;
+}
+
+static int list_params(kj_run *run, kji_client *client, struct json_object *params,
+                       struct json_object **ret_result, kj_error *err)
+{
+    (void)client, (void)params, (void)err;
+    *ret_result = kji_run_describe_params(run);
+    return 0;
+}
+
+static int command(kj_run *run, kji_client *client, struct json_object *params,
+                   struct json_object **ret_result, kj_error *err)
+{
+    kji_command *wanted;
+    kj_error why = KJ_ERROR_INIT;
+    int parsed = kji_command_from_json(params, &wanted, &why);
+    if (!wanted)
+        return kji_fail_memory(err);
+    kji_sender sender = {"socket", client->uid, client->pid};
+    int r = kji_run_submit(run, wanted, &sender, parsed, ret_result, &why);
+    if (r < 0)
+        return kji_fail(err, r, "%s", why.message);
+    const char *state = kji_json_string(*ret_result, "state");
+    int64_t seq;
+    bool goes_on = state && (strcmp(state, "accepted") == 0 || strcmp(state, "scheduled") == 0 ||
+                             strcmp(state, "applied") == 0);
+    if (goes_on && kji_json_int(*ret_result, "seq", &seq))
+        kji_client_follow(client, seq);
+    return 0;
+}
+
+static int journal(kj_run *run, kji_client *client, struct json_object *params,
+                   struct json_object **ret_result, kj_error *err)
+{
+    (void)client;
+    int64_t after = 0, limit = JOURNAL_LINES_MAX;
+    kji_json_int(params, "after", &after);
+    kji_json_int(params, "limit", &limit);
+    if (limit > JOURNAL_LINES_MAX)
+        limit = JOURNAL_LINES_MAX;
+    struct json_object *lines;
+    int r = kji_journal_read_back(&run->journal, after, limit, JOURNAL_BYTES, &lines, err);
+    if (r < 0)
+        return r;
+    *ret_result = json_object_new_object();
+    json_object_object_add(*ret_result, "lines", lines);
+    json_object_object_add(*ret_result, "last", json_object_new_int64(run->journal.last));
+    return 0;
+}
+
+/* The bits of {"events": [...]}, all of them when there is none; 0 for what cannot be meant. */
+static unsigned wanted_events(struct json_object *params)
+{
+    struct json_object *list;
+    if (!json_object_object_get_ex(params, "events", &list))
+        return (1u << KJI_FEED_KINDS) - 1;
+    unsigned wanted = 0;
+    if (!json_object_is_type(list, json_type_array))
+        return 0;
+    for (size_t k = 0; k < json_object_array_length(list); k++) {
+        struct json_object *item = json_object_array_get_idx(list, k);
+        unsigned before = wanted;
+        for (int kind = 0; item && kind < KJI_FEED_KINDS; kind++)
+            if (strcmp(json_object_get_string(item), kji_feed_names[kind]) == 0)
+                wanted |= 1u << kind;
+        if (wanted == before)
+            return 0;
+    }
+    return wanted;
+}
+
+static int subscribe(kj_run *run, kji_client *client, struct json_object *params,
+                     struct json_object **ret_result, kj_error *err)
+{
+    unsigned wanted = wanted_events(params);
+    unsigned metric = 1u << KJI_FEED_METRIC;
+    if (!wanted)
+        return bad_params(err, "\"events\" is a list of \"command\", \"metric\", \"state\"");
+    for (int kind = 0; kind < KJI_FEED_KINDS; kind++)
+        if (wanted & ~client->wanted & 1u << kind)
+            client->cursor.next[kind] = run->feed.written[kind];
+    run->feed.n_metric_readers += (wanted & metric) != 0;
+    run->feed.n_metric_readers -= (client->wanted & metric) != 0;
+    client->wanted = wanted;
+    *ret_result = json_object_new_object();
+    json_object_object_add(*ret_result, "last", json_object_new_int64(run->journal.last));
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    method_fn *call;
+} methods[] = {
+    {"hello", hello},        {"ping", ping},       {"help", help},       {"status", status},
+    {"params", list_params}, {"command", command}, {"journal", journal}, {"subscribe", subscribe},
+};
+
+static int call_method(kj_run *run, kji_client *client, const kji_rpc_request *request,
+                       struct json_object **ret_result, kj_error *err)
+{
+    for (size_t k = 0; k < sizeof methods / sizeof *methods; k++) {
+        if (strcmp(methods[k].name, request->method) != 0)
+            continue;
+        struct json_object *none = request->params ? NULL : json_object_new_object();
+        int r =
+            methods[k].call(run, client, request->params ? request->params : none, ret_result, err);
+        json_object_put(none);
+        return r;
+    }
+    kji_fail(err, KJ_EPROTO,
+             "no method \"%.60s\"; there are hello, ping, help, status, params, command, journal, "
+             "subscribe",
+             request->method);
+    return KJI_RPC_NO_METHOD;
+}
+
+void kji_client_request(kj_run *run, kji_client *client, const char *text, size_t size)
+{
+    kji_rpc_request request;
+    struct json_object *result = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    int r = kji_rpc_parse(text, size, &request, &err);
+    if (r == 0)
+        r = call_method(run, client, &request, &result, &err);
+    if (!request.wants_answer)
+        json_object_put(result);
+    else if (r < 0)
+        kji_rpc_error(&client->out, request.id, r, err.message, result);
+    else
+        kji_rpc_result(&client->out, request.id, result);
+    kji_rpc_request_done(&request);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The folder of a live run (docs/protocol.md, sections 1 and 6). It is built under a name that
+ * listing does not look at and put in place by one rename, so that nobody sees half of one.
+ */
+#ifndef KJI_PUBLISH_H
+#define KJI_PUBLISH_H
+
+#include <kajitori/run.h>
+
+#include <json-c/json.h>
+#include <stdbool.h>
+
+typedef struct kji_publication {
+    char *root;  /* RUNTIME; NULL: not published */
+    char *dir;   /* RUNTIME/RUN-ID; with the building name until kji_publish_show */
+    int dir_fd;  /* the folder, wherever it is by now */
+    int lock_fd; /* locked for life */
+    bool is_shown;
+} kji_publication;
+
+#define KJI_PUBLICATION_INIT      \
+    {                             \
+        NULL, NULL, -1, -1, false \
+    }
+
+/* Makes the folder, with its lock taken, in the first RUNTIME place that can be used. */
+int kji_publish_prepare(kji_publication *place, const char *override, kj_error *err);
+
+/*
+ * Puts it in place as `id`. Doors of a dead run of this id are removed. KJ_EBUSY when the id is in
+ * use.
+ */
+int kji_publish_show(kji_publication *place, const char *id, kj_error *err);
+
+/* Removes the folder and its doors, if it is still ours, and lets go of the lock. */
+void kji_publish_remove(kji_publication *place);
+
+/*
+ * Removes the doors and the folder root_fd/name of a run that is dead: 1, or 0 when it is alive or
+ * something else. For those who list.
+ */
+int kji_publish_sweep(int root_fd, const char *name);
+
+/* `name` made fit to be the beginning of an id, and six random characters; for free. */
+char *kji_make_run_id(const char *name);
+
+/* run.json of this process. `fifo` may be NULL. */
+struct json_object *kji_describe_run(const char *id, const char *name, const char *framework,
+                                     const char *fifo, double start_time);
+
+/* The arguments of this process as run.json has them, secrets masked. */
+struct json_object *kji_describe_argv(const char *cmdline, size_t size);
+
+/* The process's own command line as it is in /proc: arguments with a NUL behind each; for free. */
+char *kji_read_cmdline(size_t *ret_size);
+
+#endif

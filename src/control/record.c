@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything that happens passes through here, once: into the journal, then to those who watch. */
+#include "errors.h"
+#include "json.h"
+#include "mem.h"
+#include "run-impl.h"
+#include "utf8.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Journals `record`; the line for free, NULL when memory is gone. */
+static char *journal(kj_run *run, struct json_object *record)
+{
+    char *line = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    int r = record ? kji_journal_append(&run->journal, record, &line, &err) : KJ_EMEM;
+    if (r < 0)
+        kji_run_warn(run, "run %s: %s", run->id, r == KJ_EMEM ? kj_error_text(r) : err.message);
+    return line;
+}
+
+/* Takes `text` over. */
+static void tell(kj_run *run, int kind, int64_t seq, bool is_last, char *text)
+{
+    if (!text || run->feed.n_readers == 0) {
+        free(text);
+        return;
+    }
+    kji_feed_event event = {.text = text, .seq = seq, .is_last = is_last};
+    kji_feed_put(&run->feed, kind, &event);
+    kji_helper_wake(&run->helper);
+}
+
+void kji_run_record(kj_run *run, kji_command *command, int state)
+{
+    command->state = state;
+    struct json_object *record = kji_command_record(command);
+    char *line = journal(run, record);
+    json_object_put(record);
+    if (line && command->command_id)
+        kji_seen_put(&run->seen, command->command_id, line);
+    if (line)
+        command->size = strlen(line);
+    tell(run, KJI_FEED_COMMAND, command->seq,
+         state != KJI_ACCEPTED && state != KJI_SCHEDULED && state != KJI_APPLIED, line);
+}
+
+void kji_run_applied(kj_run *run, kji_command *command)
+{
+    kji_run_record(run, command, KJI_APPLIED);
+}
+
+void kji_run_finish(kj_run *run, kji_command *command, int state)
+{
+    kji_run_record(run, command, state);
+    kji_command_free(command);
+}
+
+void kji_run_event(kj_run *run, const char *event, struct json_object *fields)
+{
+    struct json_object *record = json_object_new_object();
+    json_object_object_add(record, "event", json_object_new_string(event));
+    if (fields) {
+        json_object_object_foreach(fields, key, value)
+            json_object_object_add(record, key, json_object_get(value));
+        json_object_put(fields);
+    }
+    free(journal(run, record));
+    json_object_put(record);
+}
+
+const char *kji_run_state(const kj_run *run)
+{
+    if (__atomic_load_n(&run->stopped, __ATOMIC_RELAXED))
+        return "stopping";
+    return run->paused ? "paused" : "running";
+}
+
+void kji_run_tell_state(kj_run *run, const char *state)
+{
+    if (run->feed.n_readers == 0)
+        return;
+    struct json_object *fields = json_object_new_object();
+    json_object_object_add(fields, "state", json_object_new_string(state));
+    json_object_object_add(fields, "step", json_object_new_int64(kji_run_step(run)));
+    json_object_object_add(fields, "epoch", json_object_new_int64(kji_run_epoch(run)));
+    tell(run, KJI_FEED_STATE, 0, false, kji_json_text(fields));
+    json_object_put(fields);
+}
+
+void kji_run_warn(kj_run *run, const char *format, ...)
+{
+    char text[1000];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (run->n_warnings < KJI_WARNINGS_MAX) {
+        char *copy = strdup(text);
+        if (copy)
+            run->warnings[run->n_warnings++] = copy;
+    }
+    kji_run_pend(run, KJI_PENDING_WARNING);
+    kji_run_wake_training(run);
+    struct json_object *fields = json_object_new_object();
+    json_object_object_add(fields, "text", kji_json_new_text(text, sizeof text));
+    kji_run_event(run, "warning", fields);
+}
+
+void kji_run_log_warnings(kj_run *run)
+{
+    char *warnings[KJI_WARNINGS_MAX];
+    pthread_mutex_lock(&run->lock);
+    size_t n = run->n_warnings;
+    memcpy(warnings, run->warnings, sizeof warnings);
+    run->n_warnings = 0;
+    __atomic_fetch_and(&run->cell.pending, ~(uint32_t)KJI_PENDING_WARNING, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&run->lock);
+    for (size_t k = 0; k < n; k++) {
+        kji_log(KJ_LOG_WARNING, "%s", warnings[k]);
+        free(warnings[k]);
+    }
+}

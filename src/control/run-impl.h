@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of a run. Two threads work on it: the training thread (every public call) and the
+ * helper thread. `lock` covers everything that is not said to be constant or atomic; it is never
+ * held while a callback of the program runs.
+ */
+#ifndef KJI_RUN_IMPL_H
+#define KJI_RUN_IMPL_H
+
+#include "feed.h"
+#include "helper.h"
+#include "journal.h"
+#include "metrics.h"
+#include "params.h"
+#include "publish.h"
+#include "seen.h"
+#include "verbs.h"
+
+#include <kajitori/run.h>
+
+#include <pthread.h>
+
+/* Bits of kj_run_cell.pending. */
+enum {
+    KJI_PENDING_COMMAND = 1, /* a command is due at the next safe point */
+    KJI_PENDING_REFRESH = 2, /* a parameter is to be read anew */
+    KJI_PENDING_WARNING = 4, /* a warning waits for the log hook */
+    KJI_PENDING_LOOK = 8,    /* somebody asked whether the training still moves */
+    KJI_PENDING_STOPPED = 16 /* a stop was applied: for ever, so that every poll returns it */
+};
+
+enum { KJI_QUEUE_MAX = 10000, KJI_WARNINGS_MAX = 8, KJI_PHASE_MAX = 63, KJI_RESULT_MAX = 65536 };
+
+struct kj_run {
+    kj_run_cell cell; /* atomic */
+
+    /* constant once kj_run_open has returned */
+    char *id;
+    char *name;
+    char *framework;
+    int64_t total_steps;
+    int64_t total_epochs;
+    double start_time;
+    struct json_object *json; /* run.json; read under the lock, since json-c keeps texts inside */
+    kji_publication place;
+    uint32_t flags;
+
+    int stopped;             /* atomic; set once */
+    bool forked;             /* this is the copy in a child process: deaf */
+    struct kj_run *next_run; /* forks.c */
+
+    pthread_mutex_t lock;
+    int wake_fd; /* eventfd: for the training thread that waits in a pause; -1 without helper */
+
+    kji_command *queue; /* accepted, not yet carried out; by seq */
+    kji_command **queue_end;
+    size_t n_queued;
+    size_t queued_bytes;
+    int64_t last_seq;
+    kji_seen seen; /* command ids */
+    int64_t stop_seq;
+    char *stop_reason;
+    bool paused;
+    bool is_ended; /* kj_run_close has begun: no command is taken any more */
+    char phase[KJI_PHASE_MAX + 1];
+
+    kji_params params;
+    kji_own_verbs own_verbs;
+    kji_metrics metrics;
+    kji_journal journal;
+    kji_feed feed;
+
+    int64_t moved_ms;   /* when the training was last known to be at a safe point */
+    int64_t moved_step; /* cell.step at that time */
+
+    char *warnings[KJI_WARNINGS_MAX];
+    size_t n_warnings;
+
+    kji_helper helper; /* the helper thread's own; its descriptors are closed in a forked child */
+};
+
+/* ---- intake.c: from a door to the queue (helper thread, lock held) ---- */
+
+/*
+ * Takes `command` over (from kji_command_from_…, which returned `parsed` and filled `err`): numbers
+ * it, checks it, journals it, and answers or queues it. Returns 0 and the record in *ret_record, or
+ * KJ_EREJECTED with the record there, too.
+ */
+int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, int parsed,
+                   struct json_object **ret_record, kj_error *err);
+
+/* A line of a FIFO. `problem` not NULL: the line could not be read, and this is why. */
+void kji_run_take_line(kj_run *run, const char *door, const char *text, size_t size,
+                       const char *problem);
+
+/* ---- record.c: what happened (any of the two threads, lock held) ---- */
+
+/* The command is in `state` from now on: journalled, told to those who watch, remembered under its
+ * command_id. */
+void kji_run_record(kj_run *run, kji_command *command, int state);
+/* As kji_run_record(KJI_APPLIED), with the place where the training is. */
+void kji_run_applied(kj_run *run, kji_command *command);
+/* The same for the last state; takes the command over. */
+void kji_run_finish(kj_run *run, kji_command *command, int state);
+
+/* A line with "event" instead of "seq". Takes `fields` (may be NULL) over. */
+void kji_run_event(kj_run *run, const char *event, struct json_object *fields);
+
+/* "running", "paused", "stopping". */
+const char *kji_run_state(const kj_run *run);
+/* Tells those who watch. */
+void kji_run_tell_state(kj_run *run, const char *state);
+
+/* Journals a warning at once; the log hook gets it from the training thread, at a safe point. */
+void kji_run_warn(kj_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Hands the waiting warnings to the log hook. Training thread, lock NOT held. */
+void kji_run_log_warnings(kj_run *run);
+
+/* ---- visit.c: the training thread at a safe point ---- */
+
+/* The slow path of kj_run_poll and its kin. */
+int kji_run_visit(kj_run *run, kji_place place);
+/* Wakes the training thread out of a pause, to look anew. */
+void kji_run_wake_training(kj_run *run);
+/* Works out cell.pending and cell.due_step anew. Lock held. */
+void kji_run_update_due(kj_run *run);
+/* The training was seen at a safe point. Lock held. */
+void kji_run_moved(kj_run *run);
+/* Reads the parameters that are stale, or all. Training thread, lock held, let go of meanwhile. */
+void kji_run_refresh(kj_run *run, bool all);
+
+/* ---- status.c ---- */
+
+struct json_object *kji_run_status(kj_run *run);
+struct json_object *kji_run_describe_params(kj_run *run);
+
+static inline int64_t kji_run_step(const kj_run *run)
+{
+    return __atomic_load_n(&run->cell.step, __ATOMIC_RELAXED);
+}
+
+static inline int64_t kji_run_epoch(const kj_run *run)
+{
+    return __atomic_load_n(&run->cell.epoch, __ATOMIC_RELAXED);
+}
+
+static inline void kji_run_pend(kj_run *run, uint32_t bits)
+{
+    __atomic_fetch_or(&run->cell.pending, bits, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening: each part of the channel that cannot be had is one warning (or, with KJ_RUN_STRICT, the
+ * error), and the rest goes on without it. The folder is shown last, when all its doors are open.
+ * Closing goes the other way round.
+ */
+#include "clock.h"
+#include "errors.h"
+#include "files.h"
+#include "forks.h"
+#include "json.h"
+#include "mem.h"
+#include "places.h"
+#include "run-impl.h"
+#include "utf8.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+enum { NAME_MAX_BYTES = 256 };
+
+static void free_run(kj_run *run)
+{
+    kji_helper_stop(&run->helper);
+    kji_publish_remove(&run->place);
+    kji_journal_done(&run->journal);
+    kji_closep(&run->wake_fd);
+    while (run->queue) {
+        kji_command *command = run->queue;
+        run->queue = command->next;
+        kji_command_free(command);
+    }
+    for (size_t k = 0; k < run->n_warnings; k++)
+        free(run->warnings[k]);
+    kji_params_done(&run->params);
+    kji_own_verbs_done(&run->own_verbs);
+    kji_metrics_done(&run->metrics);
+    kji_feed_done(&run->feed);
+    kji_seen_done(&run->seen);
+    json_object_put(run->json);
+    free(run->stop_reason);
+    free(run->id);
+    free(run->name);
+    free(run->framework);
+    pthread_mutex_destroy(&run->lock);
+    free(run);
+}
+
+static kj_run *new_run(const kj_run_options *options)
+{
+    kj_run *run = calloc(1, sizeof *run);
+    if (!run)
+        return NULL;
+    pthread_mutex_init(&run->lock, NULL);
+    kji_helper_init(&run->helper, run);
+    run->cell.step = run->cell.epoch = -1;
+    run->cell.due_step = INT64_MAX;
+    run->moved_step = -1;
+    run->wake_fd = -1;
+    run->place = (kji_publication)KJI_PUBLICATION_INIT;
+    run->journal = (kji_journal)KJI_JOURNAL_INIT;
+    run->queue_end = &run->queue;
+    run->flags = options->flags;
+    run->total_steps = options->total_steps;
+    run->total_epochs = options->total_epochs;
+    run->start_time = kji_wall_time();
+    run->moved_ms = kji_monotonic_ms();
+    run->name =
+        strdup(options->name && *options->name ? options->name : program_invocation_short_name);
+    run->framework = strdup(options->framework ? options->framework : "");
+    if (!run->name || !run->framework) {
+        free_run(run);
+        return NULL;
+    }
+    return run;
+}
+
+/* A part of the channel failed: the error of a strict run, else a warning and 0. */
+static int give_up(kj_run *run, const kj_error *why, kj_error *err)
+{
+    if (run->flags & KJ_RUN_STRICT || why->code == KJ_EMEM)
+        return kji_fail_native(err, why->code, why->domain, why->native, "%s", why->message);
+    kji_run_warn(run, "kajitori: %s", why->message);
+    return 0;
+}
+
+/* ---- the id ---- */
+
+static const char *wanted_id(kj_run *run, const kj_run_options *options)
+{
+    if (options->run_id && *options->run_id)
+        return options->run_id;
+    const char *id = getenv("KAJITORI_RUN_ID");
+    if (id && *id && !kji_run_id_valid(id)) {
+        kji_run_warn(run, "kajitori: KAJITORI_RUN_ID=\"%.80s\" is no run id and is not used", id);
+        return NULL;
+    }
+    return id && *id ? id : NULL;
+}
+
+/* Shows the folder under the wanted id, or under one that is made up. */
+static int show(kj_run *run, const kj_run_options *options, kj_error *err)
+{
+    kj_error why = KJ_ERROR_INIT;
+    int r = kji_publish_show(&run->place, run->id, &why);
+    if (r == KJ_EBUSY && options->run_id && *options->run_id) {
+        r = give_up(run, &why,
+                    err); /* who names an id wants to know; $KAJITORI_RUN_ID may be old */
+        if (r < 0)
+            return r;
+        r = KJ_EBUSY;
+    }
+    for (int attempt = 0; r == KJ_EBUSY && attempt < 10; attempt++) {
+        free(run->id);
+        run->id = kji_make_run_id(run->name);
+        if (!run->id)
+            return kji_fail_memory(err);
+        r = kji_publish_show(&run->place, run->id, &why);
+    }
+    return r < 0 ? kji_fail_native(err, why.code, why.domain, why.native, "%s", why.message) : 0;
+}
+
+/* ---- the doors ---- */
+
+static void journal_stale(kj_run *run, char *text)
+{
+    if (!text)
+        return;
+    struct json_object *fields = json_object_new_object();
+    json_object_object_add(fields, "door", json_object_new_string("fifo"));
+    json_object_object_add(fields, "text", kji_json_new_text(text, 1024));
+    kji_run_event(run, "stale", fields);
+    free(text);
+}
+
+static int open_user_fifo(kj_run *run, const char *path, char **ret_stale, kj_error *err)
+{
+    kj_error why = KJ_ERROR_INIT;
+    if (!path || !*path)
+        return 0;
+    if (kji_fifo_open_user(&run->helper.user, path, ret_stale, &why) >= 0)
+        return 0;
+    return give_up(run, &why, err);
+}
+
+static int open_folder(kj_run *run, const kj_run_options *options, kj_error *err)
+{
+    kj_error why = KJ_ERROR_INIT;
+    kji_publication *place = &run->place;
+    int r = kji_publish_prepare(place, options->runtime_dir, &why);
+    if (r >= 0)
+        r = kji_fifo_open_own(&run->helper.ctl, place->dir_fd, place->dir, &why);
+    if (r >= 0)
+        r = kji_socket_open(&run->helper.socket, place->dir_fd, place->dir, &why);
+    if (r >= 0)
+        return 0;
+    kji_fifo_done(&run->helper.ctl);
+    kji_closep(&run->helper.socket.fd);
+    kji_publish_remove(place);
+    return give_up(run, &why, err);
+}
+
+static int write_json(kj_run *run, int dir_fd, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *text = kji_json_text(run->json);
+    if (!text)
+        return kji_fail_memory(err);
+    return kji_write_file_atomic(dir_fd, "run.json", text, strlen(text), err);
+}
+
+/* run.json is written before the folder is shown, so the id must be right: where it has to change,
+ * it is written once more. */
+static int publish(kj_run *run, const kj_run_options *options, kj_error *err)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        KJI_CLEANUP(kji_freep) char *id = strdup(run->id);
+        json_object_put(run->json);
+        run->json = kji_describe_run(run->id, run->name, run->framework, run->helper.user.path,
+                                     run->start_time);
+        if (run->place.dir_fd < 0)
+            return 0;
+        int r = write_json(run, run->place.dir_fd, err);
+        if (r >= 0 && !run->place.is_shown)
+            r = show(run, options, err);
+        if (r < 0)
+            return r;
+        if (id && strcmp(id, run->id) == 0)
+            break;
+    }
+    free(run->helper.ctl.path);
+    run->helper.ctl.path = kji_format("%s/ctl", run->place.dir);
+    return run->helper.ctl.path ? 0 : kji_fail_memory(err);
+}
+
+static int open_journal(kj_run *run, const char *override, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *state = NULL;
+    int r = kji_state_dir(override, &state, err);
+    if (r < 0)
+        return r;
+    KJI_CLEANUP(kji_freep) char *dir = kji_format("%s/runs/%s", state, run->id);
+    KJI_CLEANUP(kji_closep) int dir_fd = -1;
+    r = dir ? kji_open_dir(dir, true, &dir_fd, err) : kji_fail_memory(err);
+    if (r >= 0)
+        r = kji_journal_open(&run->journal, dir_fd, err);
+    if (r >= 0)
+        r = write_json(run, dir_fd, err);
+    return r < 0 ? kji_fail_prefix(err, r, "no journal") : 0;
+}
+
+static bool has_door(const kj_run *run)
+{
+    return run->place.dir_fd >= 0 || run->helper.user.fd >= 0;
+}
+
+/* All that can fail one by one. */
+static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
+{
+    kj_error why = KJ_ERROR_INIT;
+    KJI_CLEANUP(kji_freep) char *stale = NULL;
+    int r = open_user_fifo(run, options->fifo_path, &stale, err);
+    if (r >= 0)
+        r = open_folder(run, options, err);
+    if (r < 0)
+        return r;
+    if (publish(run, options, &why) < 0) {
+        kji_fifo_done(&run->helper.ctl);
+        kji_closep(&run->helper.socket.fd);
+        kji_publish_remove(&run->place);
+        r = give_up(run, &why, err);
+    }
+    if (r < 0 || !has_door(run))
+        return r;
+    if (open_journal(run, options->state_dir, &why) < 0)
+        r = give_up(run, &why, err);
+    if (r < 0)
+        return r;
+    run->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (run->wake_fd < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot make an eventfd");
+    struct json_object *fields = json_object_new_object();
+    json_object_object_add(fields, "run", json_object_get(run->json));
+    kji_run_event(run, "run_started", fields);
+    journal_stale(run, kji_take(&stale));
+    return kji_helper_start(&run->helper, err);
+}
+
+static int check_options(const kj_run_options *options, kj_error *err)
+{
+    if (options->run_id && *options->run_id && !kji_run_id_valid(options->run_id))
+        return kji_fail(err, KJ_EARG,
+                        "run_id \"%.80s\": it has 1 to 64 of A-Z a-z 0-9 . _ - and does not begin "
+                        "with a dot",
+                        options->run_id);
+    if (options->name && strnlen(options->name, NAME_MAX_BYTES + 1) > NAME_MAX_BYTES)
+        return kji_fail(err, KJ_EARG, "name is longer than %d bytes", NAME_MAX_BYTES);
+    if (options->framework && strnlen(options->framework, NAME_MAX_BYTES + 1) > NAME_MAX_BYTES)
+        return kji_fail(err, KJ_EARG, "framework is longer than %d bytes", NAME_MAX_BYTES);
+    if (options->flags & ~(uint32_t)(KJ_RUN_STRICT | KJ_RUN_INTERRUPTIBLE))
+        return kji_fail(err, KJ_EARG, "flags 0x%x: unknown bits", options->flags);
+    if (options->total_steps < 0 || options->total_epochs < 0)
+        return kji_fail(err, KJ_EARG, "total_steps and total_epochs cannot be negative");
+    return 0;
+}
+
+int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
+{
+    kj_run_options options = KJ_RUN_OPTIONS_INIT;
+    if (from && from->size < sizeof options)
+        return kji_fail(err, KJ_EARG, "kj_run_options.size is %u, not %zu", from->size,
+                        sizeof options);
+    if (from)
+        options = *from;
+    int r = check_options(&options, err);
+    if (r < 0)
+        return r;
+    kj_run *run = new_run(&options);
+    if (!run)
+        return kji_fail_memory(err);
+    kji_forks_add(run);
+    const char *id = wanted_id(run, &options);
+    run->id = id ? strdup(id) : kji_make_run_id(run->name);
+    kj_error why = KJ_ERROR_INIT;
+    r = run->id ? open_all(run, &options, &why) : kji_fail_memory(&why);
+    if (r < 0)
+        r = give_up(run, &why, err);
+    if (r < 0) {
+        kji_forks_remove(run);
+        free_run(run);
+        return r;
+    }
+    kji_run_log_warnings(run);
+    *ret_run = run;
+    return 0;
+}
+
+/* ---- closing ---- */
+
+static void expire_all(kj_run *run)
+{
+    while (run->queue) {
+        kji_command *command = run->queue;
+        run->queue = command->next;
+        command->error = strdup("the run ended before its turn came");
+        kji_run_finish(run, command, KJI_EXPIRED);
+    }
+    run->queue_end = &run->queue;
+    run->n_queued = run->queued_bytes = 0;
+}
+
+static void journal_end(kj_run *run)
+{
+    struct json_object *fields = json_object_new_object();
+    bool stopped = kj_run_should_stop(run);
+    json_object_object_add(fields, "step", json_object_new_int64(kji_run_step(run)));
+    json_object_object_add(fields, "epoch", json_object_new_int64(kji_run_epoch(run)));
+    json_object_object_add(fields, "stopped", json_object_new_boolean(stopped));
+    if (*kj_run_stop_reason(run))
+        json_object_object_add(fields, "reason",
+                               kji_json_new_text(kj_run_stop_reason(run), KJI_REASON_MAX));
+    kji_run_event(run, "run_ended", fields);
+}
+
+void kj_run_close(kj_run *run)
+{
+    if (!run || run->forked)
+        return; /* a forked copy stays: its locks may be held by a thread that is not here */
+    pthread_mutex_lock(&run->lock);
+    run->is_ended = true;
+    expire_all(run);
+    if (run->helper.is_running) {
+        journal_end(run);
+        kji_run_tell_state(run, "ended");
+    }
+    pthread_mutex_unlock(&run->lock);
+    kji_run_log_warnings(run);
+    kji_forks_remove(run);
+    free_run(run);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The public calls of the training side. The fast paths are their own few instructions; everything
+ * else is in visit.c. Opening and closing are in run-open.c.
+ */
+#include "errors.h"
+#include "run-impl.h"
+#include "utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_pending(const kj_run *run)
+{
+    return __builtin_expect(__atomic_load_n(&run->cell.pending, __ATOMIC_RELAXED) != 0, 0);
+}
+
+int kj_run_poll(kj_run *run)
+{
+    if (!is_pending(run))
+        return 0;
+    return kji_run_visit(run, (kji_place){KJI_PLACE_POLL, 0});
+}
+
+int kj_run_begin_step(kj_run *run, int64_t step)
+{
+    __atomic_store_n(&run->cell.step, step, __ATOMIC_RELAXED);
+    if (!is_pending(run) && step < __atomic_load_n(&run->cell.due_step, __ATOMIC_RELAXED))
+        return 0;
+    return kji_run_visit(run, (kji_place){KJI_PLACE_STEP_BEGIN, step});
+}
+
+int kj_run_begin_epoch(kj_run *run, int64_t epoch)
+{
+    __atomic_store_n(&run->cell.epoch, epoch, __ATOMIC_RELAXED);
+    return kj_run_poll(run);
+}
+
+int kj_run_end_epoch(kj_run *run, int64_t epoch)
+{
+    if (run->forked)
+        return 0;
+    pthread_mutex_lock(&run->lock);
+    kji_run_refresh(run, true);
+    pthread_mutex_unlock(&run->lock);
+    return kji_run_visit(run, (kji_place){KJI_PLACE_EPOCH_END, epoch});
+}
+
+int kj_run_should_stop(const kj_run *run)
+{
+    return __atomic_load_n(&run->stopped, __ATOMIC_ACQUIRE) && !run->forked;
+}
+
+const char *kj_run_stop_reason(const kj_run *run)
+{
+    return kj_run_should_stop(run) && run->stop_reason ? run->stop_reason : "";
+}
+
+const char *kj_run_id(const kj_run *run)
+{
+    return run->id;
+}
+
+const char *kj_run_dir(const kj_run *run)
+{
+    return run->place.dir && run->place.is_shown && !run->forked ? run->place.dir : "";
+}
+
+kj_run_cell *kj_run_get_cell(kj_run *run)
+{
+    return &run->cell;
+}
+
+void kj_run_set_phase(kj_run *run, const char *phase)
+{
+    if (run->forked)
+        return;
+    pthread_mutex_lock(&run->lock);
+    kji_run_moved(run);
+    snprintf(run->phase, sizeof run->phase, "%s", phase ? phase : "");
+    pthread_mutex_unlock(&run->lock);
+}
+
+int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_error *err)
+{
+    size_t size = tag ? strnlen(tag, KJI_TAG_MAX + 1) : 0;
+    if (size == 0 || size > KJI_TAG_MAX || !kji_utf8_valid(tag, size))
+        return kji_fail(err, KJ_EARG, "a metric's tag has 1 to %d bytes of UTF-8", KJI_TAG_MAX);
+    if (run->forked)
+        return 0;
+    pthread_mutex_lock(&run->lock);
+    kji_run_moved(run);
+    const kji_metric *metric;
+    int r = kji_metrics_put(&run->metrics, tag, step, value, &metric, err);
+    if (r >= 0 && run->feed.n_metric_readers) {
+        kji_feed_event event = {
+            .tag = metric->tag, .step = step, .value = value, .wall_time = metric->wall_time};
+        kji_feed_put(&run->feed, KJI_FEED_METRIC, &event);
+        kji_helper_wake(&run->helper);
+    }
+    pthread_mutex_unlock(&run->lock);
+    return r;
+}
+
+int kj_run_add_param(kj_run *run, const kj_param *from, kj_error *err)
+{
+    if (run->forked)
+        return 0;
+    kji_param *param;
+    kj_value value;
+    int r = kji_param_new(from, &param, err);
+    if (r < 0)
+        return r;
+    r = kji_param_read(param, &value, err);
+    if (r < 0) {
+        kji_param_free(param);
+        return r;
+    }
+    kji_param_store(param, &value, kji_run_step(run));
+    pthread_mutex_lock(&run->lock);
+    r = kji_params_add(&run->params, param, err);
+    pthread_mutex_unlock(&run->lock);
+    if (r < 0)
+        kji_param_free(param);
+    return r;
+}
+
+int kj_run_add_verb(kj_run *run, const kj_verb *verb, kj_error *err)
+{
+    if (run->forked)
+        return 0;
+    pthread_mutex_lock(&run->lock);
+    int r = kji_own_verbs_add(&run->own_verbs, verb, err);
+    pthread_mutex_unlock(&run->lock);
+    return r;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What comes from outside is UTF-8 or is refused; what we pass on of the host is made so. */
+#ifndef KJI_UTF8_H
+#define KJI_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct json_object;
+
+/* No overlong forms, no surrogates, nothing above U+10FFFF. */
+bool kji_utf8_valid(const char *text, size_t size);
+
+/*
+ * A JSON string of at most `limit` bytes of `text` (NULL = ""), with U+FFFD for every byte that is
+ * not UTF-8 and a blank for every control byte. NULL when memory is gone.
+ */
+struct json_object *kji_json_new_text(const char *text, size_t limit);
+
+/* The same for a text with its size. */
+struct json_object *kji_json_new_text_len(const char *text, size_t size);
+
+#endif

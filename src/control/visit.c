@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The training thread at a safe point: what is due is carried out in the order of the sequence
+ * numbers; then, while the run is paused, the thread waits for the next command here. Only what was
+ * there on arrival is carried out in one visit, so that a flood of commands cannot hold the
+ * training.
+ */
+#include "clock.h"
+#include "errors.h"
+#include "run-impl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+void kji_run_moved(kj_run *run)
+{
+    run->moved_ms = kji_monotonic_ms();
+    run->moved_step = kji_run_step(run);
+    __atomic_fetch_and(&run->cell.pending, ~(uint32_t)KJI_PENDING_LOOK, __ATOMIC_RELAXED);
+}
+
+void kji_run_update_due(kj_run *run)
+{
+    int64_t due_step = INT64_MAX;
+    bool now = run->paused && !__atomic_load_n(&run->stopped, __ATOMIC_RELAXED);
+    for (const kji_command *command = run->queue; command; command = command->next) {
+        if (command->at.kind == KJI_AT_NOW)
+            now = true;
+        else if (command->at.kind == KJI_AT_STEP && command->at.n < due_step)
+            due_step = command->at.n;
+    }
+    __atomic_store_n(&run->cell.due_step, due_step, __ATOMIC_RELAXED);
+    if (now)
+        kji_run_pend(run, KJI_PENDING_COMMAND);
+    else
+        __atomic_fetch_and(&run->cell.pending, ~(uint32_t)KJI_PENDING_COMMAND, __ATOMIC_RELAXED);
+}
+
+void kji_run_wake_training(kj_run *run)
+{
+    if (run->wake_fd >= 0)
+        eventfd_write(run->wake_fd, 1);
+}
+
+/* Takes the first command that is due out of the queue; NULL when there is none. */
+static kji_command *take_due(kj_run *run, const kji_place *place, int64_t last_seq)
+{
+    for (kji_command **link = &run->queue; *link; link = &(*link)->next) {
+        kji_command *command = *link;
+        if (command->seq > last_seq || !kji_at_is_due(&command->at, place))
+            continue;
+        *link = command->next;
+        if (!*link)
+            run->queue_end = link;
+        run->n_queued--;
+        run->queued_bytes -= command->size;
+        command->next = NULL;
+        return command;
+    }
+    return NULL;
+}
+
+static void carry_out_due(kj_run *run, const kji_place *place)
+{
+    int64_t last_seq = run->last_seq;
+    kji_command *command;
+    while ((command = take_due(run, place, last_seq))) {
+        command->step = kji_run_step(run);
+        command->epoch = kji_run_epoch(run);
+        command->has_place = true;
+        kj_error err = KJ_ERROR_INIT;
+        int r = command->verb->carry_out(run, command, &err);
+        if (r < 0)
+            command->error = strdup(err.message);
+        kji_run_finish(run, command, r < 0 ? KJI_FAILED : KJI_DONE);
+    }
+    kji_run_update_due(run);
+}
+
+static bool has_due(const kj_run *run, const kji_place *place)
+{
+    for (const kji_command *command = run->queue; command; command = command->next)
+        if (kji_at_is_due(&command->at, place))
+            return true;
+    return false;
+}
+
+void kji_run_refresh(kj_run *run, bool all)
+{
+    __atomic_fetch_and(&run->cell.pending, ~(uint32_t)KJI_PENDING_REFRESH, __ATOMIC_RELAXED);
+    for (size_t k = 0; k < run->params.n; k++) {
+        kji_param *param = run->params.item[k];
+        if (!all && !param->stale)
+            continue;
+        param->stale = false;
+        kj_value value;
+        kj_error err = KJ_ERROR_INIT;
+        pthread_mutex_unlock(&run->lock);
+        int r = kji_param_read(param, &value, &err);
+        pthread_mutex_lock(&run->lock);
+        if (r >= 0)
+            kji_param_store(param, &value, kji_run_step(run));
+        else if (!param->warned)
+            kji_run_warn(run, "run %s: %s", run->id, err.message);
+        param->warned = r < 0;
+    }
+}
+
+/* Waits, without the lock, until there may be something to do. False: a signal handler ran and the
+ * program wants to know. */
+static bool wait_in_pause(kj_run *run)
+{
+    struct pollfd wake = {.fd = run->wake_fd, .events = POLLIN};
+    pthread_mutex_unlock(&run->lock);
+    int r = poll(&wake, 1, -1);
+    bool interrupted = r < 0 && errno == EINTR && (run->flags & KJ_RUN_INTERRUPTIBLE);
+    if (r > 0) {
+        eventfd_t count;
+        eventfd_read(run->wake_fd, &count);
+    }
+    pthread_mutex_lock(&run->lock);
+    return !interrupted;
+}
+
+static bool is_held(const kj_run *run)
+{
+    return run->paused && !__atomic_load_n(&run->stopped, __ATOMIC_RELAXED);
+}
+
+static uint32_t pending(const kj_run *run)
+{
+    return __atomic_load_n(&run->cell.pending, __ATOMIC_RELAXED);
+}
+
+int kji_run_visit(kj_run *run, kji_place place)
+{
+    if (run->forked)
+        return 0;
+    int bits = 0;
+    pthread_mutex_lock(&run->lock);
+    for (;;) {
+        kji_run_moved(run);
+        carry_out_due(run, &place);
+        if (pending(run) & KJI_PENDING_REFRESH)
+            kji_run_refresh(run, false);
+        if (pending(run) & KJI_PENDING_WARNING) {
+            pthread_mutex_unlock(&run->lock);
+            kji_run_log_warnings(run);
+            pthread_mutex_lock(&run->lock);
+        }
+        if (!is_held(run) || run->wake_fd < 0)
+            break;
+        if (has_due(run, &place) || pending(run) & (KJI_PENDING_REFRESH | KJI_PENDING_WARNING))
+            continue;
+        if (!wait_in_pause(run)) {
+            bits = KJ_RUN_INTERRUPTED;
+            break;
+        }
+    }
+    kji_run_moved(run);
+    pthread_mutex_unlock(&run->lock);
+    return bits | (__atomic_load_n(&run->stopped, __ATOMIC_RELAXED) ? KJ_RUN_STOP : 0);
+}
