@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection to a run as messages: what client.c makes calls, events and commands of. */
+#ifndef KJI_CLIENT_WIRE_H
+#define KJI_CLIENT_WIRE_H
+
+#include "strbuf.h"
+
+#include <kajitori/client.h>
+
+#include <json-c/json.h>
+
+enum {
+    KJI_WIRE_EVENT_LIMIT = 4096 /* events kept while nobody asks for them */
+};
+
+struct kj_client {
+    int fd;
+    bool ended;  /* the peer is gone, and what it said has been read */
+    bool broken; /* the stream cannot be understood any more */
+    int64_t last_id;
+    kji_strbuf in;
+    size_t scanned; /* bytes of `in` known to hold no newline */
+    struct json_object **events;
+    size_t n_events, events_capacity, first_event;
+    uint64_t lost_events;
+};
+
+/* The moment that is timeout_ms away; INT64_MAX, for ever, when it is negative. */
+int64_t kji_wire_deadline(int timeout_ms);
+
+/* Events that are kept: client->events from number client->first_event on. */
+size_t kji_wire_count_events(const kj_client *client);
+struct json_object *kji_wire_take_event(kj_client *client); /* the oldest; there must be one */
+
+/* KJ_EPROTO when the connection was given up. */
+int kji_wire_check(const kj_client *client, kj_error *err);
+
+/* Sends a request, with the number client->last_id afterwards. A peer that is gone is no error
+ * here: reading tells what it said last. */
+int kji_wire_request(kj_client *client, const char *method, const char *params_json,
+                     int64_t deadline, kj_error *err);
+
+/* The next message of whatever kind: 1, 0 at the deadline, KJ_EENDED. */
+int kji_wire_read(kj_client *client, int64_t deadline, struct json_object **ret_message,
+                  kj_error *err);
+
+/*
+ * Takes a message over. 1 with *ret_answer when it answers request `id` (> 0; 0: no request is
+ * open); 0 when it was something else, which has been dealt with: events are kept, answers to
+ * requests that were given up dropped.
+ */
+int kji_wire_sort(kj_client *client, struct json_object *message, int64_t id,
+                  struct json_object **ret_answer, kj_error *err);
+
+#endif
