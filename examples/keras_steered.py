@@ -4,7 +4,7 @@
 python keras_steered.py --fifo ctl &
 kajitori status
 kajitori set lr=1e-4
-kajitori send save path=now.keras
+kajitori send 'save path=now.keras'
 echo stop > ctl
 """
 

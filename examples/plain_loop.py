@@ -3,8 +3,8 @@
 
 python plain_loop.py --epochs 1000 &
 kajitori set lr=0.5
-kajitori send shuffle seed=7
-kajitori stop at=epoch
+kajitori send 'shuffle seed=7'
+kajitori stop --at epoch
 """
 
 import argparse

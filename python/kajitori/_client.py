@@ -126,12 +126,13 @@ class Client:
         self,
         line: str,
         *,
-        wait: str = "applied",
+        wait: str = "done",
         timeout: float | None = 60.0,
         by: str | None = None,
     ) -> dict[str, Any]:
-        """Sends one command as text, for example ``"set lr=0.1 at=epoch"``, and waits until it is
-        "accepted", "applied" or "done". Returns its record: seq, state, step, old, new, result, …
+        """Sends one command as text, for example ``"set lr=0.1"``, and waits until it is "accepted"
+        (checked, numbered and journalled; what to wait for when it is scheduled), "applied" (begun, at
+        its step), or "done". Returns its record: seq, state, step, old, new, result, …
 
         Raises `RejectedError`, `FailedError` with the run's reason, `WaitTimeoutError` (it may still
         be applied), `RunEndedError`.

@@ -57,9 +57,12 @@ def _dead_cell() -> memoryview:
 
 
 def _program_name() -> str:
-    """What `kajitori ps` shows: the name of the script."""
-    name = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
-    return name.removesuffix(".py") or "python"
+    """What `kajitori ps` shows: the name of the script, or of the package that runs as one."""
+    path = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
+    name = os.path.basename(path).removesuffix(".py")
+    if name == "__main__":
+        name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    return name or "python"
 
 
 class Run:
@@ -329,7 +332,7 @@ class Run:
         args: Mapping[str, type[Scalar] | str | Arg] | None = None,
         help: str | None = None,
     ) -> None:
-        """Registers an own verb: ``kajitori send NAME key=value …`` calls ``function(key=value, …)``
+        """Registers an own verb: ``kajitori send "NAME key=value …"`` calls ``function(key=value, …)``
         in the training thread.
 
         `args` maps each argument's name to float, int, bool, str, or an `Arg`; a bare type is

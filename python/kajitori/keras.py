@@ -8,7 +8,7 @@
     model.fit(x, y, epochs=100, callbacks=[SteeringCallback(fifo="ctl")])
 
 then, from any shell, ``kajitori status``, ``kajitori set lr=1e-4``, ``kajitori pause``,
-``kajitori stop at=epoch``, or ``echo stop > ctl``. docs/keras.md says when each verb acts.
+``kajitori stop --at epoch``, or ``echo stop > ctl``. docs/keras.md says when each verb acts.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SteeringCallback(keras.callbacks.Callback):
         own, from its beginning to its end.
     commands: own verbs, ``{"save": lambda cb: cb.model.save("now.keras")}``. A function gets this
         callback (with `model`, `run`, `step`, `epoch`) and then its arguments, which are declared by
-        a pair: ``{"freeze": (freeze_layers, {"count": int})}`` is ``kajitori send freeze count=3``.
+        a pair: ``{"freeze": (freeze_layers, {"count": int})}`` is ``kajitori send 'freeze count=3'``.
         Types are float, int, bool, str, or a `kajitori.Arg`. What it returns is the sender's answer.
     parameters: what `get` and `set` see beside `lr`: ``{"dropout": (get, set, 0, 1)}``, that is getter,
         setter (None: cannot be set) and, if wanted, smallest and largest value; the type is that of

@@ -18,6 +18,8 @@ import numpy as np  # noqa: E402
 
 from kajitori.keras import SteeringCallback  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
 STEPS = 10  # of an epoch
 FOR_EVER = 1_000_000
 
@@ -495,24 +497,25 @@ def test_steps_per_execution(at):
     assert int(model.optimizer.iterations) == expected[-1]
 
 
-def test_data_of_unknown_length():
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_data_of_unknown_length(steps_per_execution):
+    import tensorflow as tf
+
     def batches():
         for _ in range(7):
             yield X[:8], Y[:8]
 
-    import itertools
-
+    shape = tf.TensorSpec((None, 4)), tf.TensorSpec((None, 1))
+    data = tf.data.Dataset.from_generator(batches, output_signature=shape)
     cb = SteeringCallback()
     steps = []
-    watch = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: steps.append(cb.step))
-    make_model().fit(
-        itertools.chain.from_iterable(batches() for _ in range(3)),
-        steps_per_epoch=7,
-        epochs=3,
-        verbose=0,
-        callbacks=[cb, watch],
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: steps.append(cb._first)
     )
-    assert steps == [7, 14, 21]
+    model = make_model(steps_per_execution=steps_per_execution)
+    model.fit(data, epochs=3, verbose=0, callbacks=[cb, watch])
+    assert steps == [0, 7, 14]
+    assert int(model.optimizer.iterations) == 21
 
 
 def test_several_fits_in_one_process_are_several_runs():

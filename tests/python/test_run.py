@@ -59,6 +59,18 @@ def test_the_name_is_that_of_the_script(tmp_path):
     assert done.stdout.startswith("my_training-")
 
 
+def test_the_name_is_that_of_the_package(tmp_path):
+    folder = tmp_path / "trainer"
+    folder.mkdir()
+    (folder / "__main__.py").write_text(
+        "import kajitori\nwith kajitori.Run() as run: print(run.id)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("trainer-")
+
+
 def test_after_close_every_call_is_harmless(run):
     run.begin_epoch(2)
     run.begin_step(7)
@@ -498,6 +510,10 @@ def test_a_deleted_fifo_leaves_the_other_doors(tmp_path):
     path = tmp_path / "ctl"
     with kajitori.Run(fifo=path) as run:
         path.unlink()
+        with pytest.warns(kajitori.ChannelWarning, match="deleted") as caught:
+            while not run.poll() and not caught:
+                pass
+        assert len(caught) == 1
         ask(run, "stop")
     assert run.should_stop
 
@@ -525,9 +541,9 @@ def test_a_malformed_id_is_refused():
 
 
 def test_no_such_run():
-    with pytest.raises(kajitori.NoSuchRunError):
+    with pytest.raises(kajitori.NoSuchRunError, match="no run is live"):
         kajitori.connect()
-    with pytest.raises(kajitori.NoSuchRunError, match="nobody"):
+    with kajitori.Run(), pytest.raises(kajitori.NoSuchRunError, match="nobody"):
         kajitori.connect("nobody")
     with pytest.raises(kajitori.NoSuchRunError):
         kajitori.journal("nobody")
