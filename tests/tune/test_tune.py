@@ -1,0 +1,669 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kajitori tune with real processes: small programs that know nothing of kajitori, and examples/digits.
+
+Nothing sleeps to wait: programs block on FIFOs or for ever, tests wait for lines and files.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sqlite3
+import sys
+import textwrap
+import time
+
+import pytest
+
+STDOUT_METRIC = r"stdout:/step=(?<step>\d+) loss=(?<value>\S+)/"
+
+# Trials below FIRST_BAD end at once with a small loss; the others say a great one and stay.
+PROGRAM = """
+import os, signal, sys
+trial = int(os.environ["KAJITORI_TRIAL"])
+first_bad = int(sys.argv[1])
+x = float(sys.argv[2])
+bad = trial >= first_bad
+for step in range(1 if bad else 3):
+    print(f"step={step} loss={10.0 if bad else x}")
+if bad:
+    print("waiting")
+    while True:
+        signal.pause()
+"""
+
+
+class Study:
+    """A folder with a program in it, and a command line."""
+
+    def __init__(self, place, program=PROGRAM, name="train.py"):
+        self.place = place
+        self.folder = place.tmp_path / "work"
+        self.folder.mkdir()
+        self.write(name, program)
+        self.name = pathlib.Path(name).stem
+        self.trials_dir = self.folder / "kajitori-trials" / self.name
+        self.params = ["x=0..1"]
+        self.metric = STDOUT_METRIC
+        self.options = ["--pruner", "median:n_startup_trials=2"]
+        self.program = [sys.executable, name, "99", "{x}"]
+
+    def write(self, name, text):
+        (self.folder / name).write_text(textwrap.dedent(text))
+
+    def words(self, trials, *more):
+        words = ["tune", "--metric", self.metric, "--trials", trials, *self.options, *more]
+        for param in self.params:
+            words += ["--param", param]
+        return [*words, "--", *self.program]
+
+    def run(self, trials, *more, status=0):
+        return self.place.kajitori(*self.words(trials, *more), status=status, cwd=self.folder)
+
+    def table(self, trials, *more, status=0):
+        return json.loads(self.run(trials, "--format", "json", *more, status=status).stdout)
+
+    def start(self, trials, *more):
+        return self.place.start_kajitori(*self.words(trials, "--format", "json", *more), cwd=self.folder)
+
+    def trial_file(self, number, name):
+        return self.trials_dir / str(number) / name
+
+    def trial_json(self, number, name):
+        return json.loads(wait_for(self.trial_file(number, name)).read_text())
+
+    def states(self):
+        db = sqlite3.connect(self.folder / "kajitori.db")
+        rows = db.execute("SELECT number, state FROM trials ORDER BY number").fetchall()
+        db.close()
+        return rows
+
+
+@pytest.fixture
+def study(place):
+    return Study(place)
+
+
+def until(condition, timeout=60):
+    """For what has no event to wait for: another program's files and processes."""
+    end = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < end, condition
+        time.sleep(0.01)
+    return value
+
+
+def wait_for(path):
+    until(path.exists)
+    return path
+
+
+def wait_text(path, text):
+    until(lambda: path.exists() and text in path.read_text())
+
+
+def processes_with(marker):
+    """Pids whose command line has this word."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if marker.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            pass
+    return found
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# ---- the whole way ----
+
+
+def test_a_study_completes_and_goes_on(study):
+    study.options = ["--pruner", "none"]
+    rows = study.table(4, "--jobs", "2")
+    assert [row["number"] for row in rows] == [0, 1, 2, 3]
+    for row in rows:
+        assert row["state"] == "COMPLETE"
+        assert row["steps"] == 3
+        assert row["value"] == row["params"]["x"]
+    again = study.table(6)
+    assert [row["number"] for row in again] == [0, 1, 2, 3, 4, 5]
+    assert again[:4] == rows
+    done = study.run(6)
+    assert "resumed" in done.stderr and "best: trial" in done.stdout
+    assert "started" not in done.stderr
+
+
+def test_the_same_seed_draws_the_same(study):
+    first = study.table(3, "--seed", "7")
+    second = study.table(3, "--seed", "7", "--study", "other")
+    assert [row["params"] for row in first] == [row["params"] for row in second]
+
+
+def test_maximize_finds_the_greatest(study):
+    done = study.run(4, "--maximize", "--pruner", "none")
+    rows = study.table(4, "--maximize", "--pruner", "none")
+    best = max(rows, key=lambda row: row["value"])
+    assert f"best: trial {best['number']}, value" in done.stdout
+
+
+def test_what_the_program_is_given(study):
+    study.write(
+        "train.py",
+        """
+        import os, sys
+        names = ("KAJITORI_STUDY", "KAJITORI_TRIAL", "KAJITORI_RUN_ID", "PYTHONUNBUFFERED", "HOME")
+        print("env", *(os.environ.get(name) for name in names))
+        print("argv", sys.argv[1:], "stdin", repr(sys.stdin.read()), "group", os.getpgrp() == os.getpid())
+        print("to stderr", file=sys.stderr)
+        print("fds", sorted(int(fd) for fd in os.listdir("/proc/self/fd"))[:-1])
+        print("step=0 loss=1")
+        """,
+    )
+    study.params = ["x=1..4:int", "opt=adam|sgd"]
+    study.program = [sys.executable, "train.py", "{x}", "--o={opt}", "{{{trial}}}", "{study}"]
+    row = study.table(1)[0]
+    output = study.trial_file(0, "output.log").read_text()
+    x, opt = row["params"]["x"], row["params"]["opt"]
+    assert isinstance(x, int) and 1 <= x <= 4 and opt in ("adam", "sgd")
+    record = study.trial_json(0, "trial.json")
+    assert f"env train 0 {record['run_id']} 1 {os.environ.get('HOME')}" in output
+    assert f"argv ['{x}', '--o={opt}', '{{0}}', 'train'] stdin '' group True" in output
+    assert "to stderr" in output and "fds [0, 1, 2]" in output
+    assert record["run_id"].startswith("train-0-") and record["params"] == row["params"]
+    assert study.trial_json(0, "exit.json")["exit_code"] == 0
+
+
+# ---- pruning and the ladder ----
+
+
+def test_median_prunes_with_sigterm(study):
+    study.program[2] = "2"
+    done = study.run(4)
+    rows = study.table(4)
+    assert [row["state"] for row in rows] == ["COMPLETE"] * 2 + ["PRUNED"] * 2
+    for row in rows[2:]:
+        assert "median" in row["reason"] and row["steps"] == 1 and row["value"] == 10.0
+        assert study.trial_json(row["number"], "exit.json")["signal"] == signal.SIGTERM
+    assert "being stopped: SIGTERM" in done.stderr and "SIGKILL" not in done.stderr
+    assert "8 of 12 reported (33% saved)" in done.stdout
+
+
+def test_sigkill_when_sigterm_is_ignored(study):
+    study.write("train.py", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM)
+    study.program[2] = "2"
+    done = study.run(3, "--grace", "0.2")
+    assert "being stopped: SIGTERM" in done.stderr and "being stopped: SIGKILL" in done.stderr
+    assert study.states()[2] == (2, "PRUNED")
+    assert study.trial_json(2, "exit.json")["signal"] == signal.SIGKILL
+
+
+def test_no_descendant_survives(study):
+    marker = f"kajitori-marker-{os.getpid()}-{time.monotonic_ns()}"
+    study.write(
+        "train.py",
+        f"""
+        import os, subprocess, sys
+        code = "import signal, sys\\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\\n" \\
+               "print('up', flush=True)\\nwhile True: signal.pause()"
+        for detached in (True, False):  # in a session of its own, and in our group
+            child = subprocess.Popen([sys.executable, "-c", code, "{marker}"], start_new_session=detached,
+                                     stdout=subprocess.PIPE)
+            child.stdout.readline()
+        if os.fork() == 0:  # forked twice: its parent is gone
+            if os.fork() == 0:
+                os.execv(sys.executable, [sys.executable, "-c", code, "{marker}"])
+            os._exit(0)
+        """
+        + textwrap.indent(PROGRAM, " " * 8),
+    )
+    study.program[2] = "2"
+    rows = study.table(3, "--grace", "0.2", "--jobs", "1")
+    assert [row["state"] for row in rows] == ["COMPLETE", "COMPLETE", "PRUNED"]
+    assert processes_with(marker) == []
+
+
+def test_a_program_with_the_channel_is_asked(study, place):
+    """A wrapper trains well at first; the third trial is the C example, which has the channel."""
+    study.write(
+        "train.py",
+        """
+        import os, subprocess, sys
+        if int(os.environ["KAJITORI_TRIAL"]) < 2:
+            print("step=0 loss=1.0")
+        else:
+            digits = subprocess.Popen([sys.argv[1], "--step-ms", "2", "--epochs", "100000"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for line in digits.stdout:
+                print(line, end="")
+                if "kajitori run" in line:
+                    print("step=0 loss=10.0")
+            print("digits ended with", digits.wait())
+        """,
+    )
+    study.program = [sys.executable, "train.py", place.digits_path, "{x}"]
+    done = study.run(3)
+    assert "being stopped: channel" in done.stderr and "SIGTERM" not in done.stderr
+    assert study.states()[2] == (2, "PRUNED")
+    assert "digits ended with 0" in study.trial_file(2, "output.log").read_text()
+    run_id = study.trial_json(2, "trial.json")["run_id"]
+    stops = [record for record in place.journal(run_id) if record.get("verb") == "stop"]
+    assert stops[0]["by"] == "pruner" and "median" in stops[0]["reason"]
+
+
+def test_stopped_by_a_person(study, place):
+    study.write(
+        "train.py",
+        """
+        import os, sys
+        print("step=0 loss=1.0")
+        os.execv(sys.argv[1], [sys.argv[1], "--step-ms", "2", "--epochs", "100000"])
+        """,
+    )
+    study.program = [sys.executable, "train.py", place.digits_path, "{x}"]
+    tune = study.start(1)
+    wait_text(study.trial_file(0, "output.log"), "kajitori run ")
+    place.kajitori("stop", study.trial_json(0, "trial.json")["run_id"], "--by", "ann")
+    assert tune.wait() == 0
+    row = json.loads(tune.out)[0]
+    assert row["state"] == "COMPLETE" and row["value"] == 1.0 and row["reason"] == "stopped by ann"
+
+
+# ---- interrupts ----
+
+
+def waiting_study(study, trials=4, *more):
+    """A worker whose trials 1 and 2 run and stay, after trial 0 has ended."""
+    study.options = ["--pruner", "none"]
+    study.program[2] = "1"
+    tune = study.start(trials, "--jobs", "2", *more)
+    for number in (1, 2):
+        wait_text(study.trial_file(number, "output.log"), "waiting")
+    return tune
+
+
+def test_interrupted_once_lets_them_end(study):
+    study.write(
+        "train.py",
+        """
+        import os
+        print("step=0 loss=1")
+        print("waiting")
+        open("go").read()
+        """,
+    )
+    os.mkfifo(study.folder / "go")
+    study.program = [sys.executable, "train.py", "{x}"]
+    tune = study.start(5)
+    wait_text(study.trial_file(0, "output.log"), "waiting")
+    tune.popen.send_signal(signal.SIGINT)
+    tune.wait_line("no new trials")
+    (study.folder / "go").write_text("go")
+    assert tune.wait() == 130
+    assert study.states() == [(0, "COMPLETE")]
+    assert json.loads(tune.out)[0]["state"] == "COMPLETE"
+
+
+def test_interrupted_twice_stops_them_and_tries_again(study):
+    tune = waiting_study(study)
+    tune.popen.send_signal(signal.SIGINT)
+    tune.wait_line("no new trials")
+    tune.popen.send_signal(signal.SIGINT)
+    assert tune.wait() == 130
+    rows = json.loads(tune.out)
+    assert [row["state"] for row in rows] == ["COMPLETE", "FAIL", "FAIL", "WAITING", "WAITING"]
+    assert all("interrupted" in row["reason"] for row in rows[1:3])
+    study.program[2] = "99"  # the program is well now
+    again = study.table(4)
+    assert [row["state"] for row in again] == ["COMPLETE", "FAIL", "FAIL"] + ["COMPLETE"] * 3
+    assert sorted(again[n]["params"]["x"] for n in (3, 4)) == sorted(again[n]["params"]["x"] for n in (1, 2))
+
+
+def test_sigterm_stops_at_once(study):
+    tune = waiting_study(study)
+    tune.popen.send_signal(signal.SIGTERM)
+    assert tune.wait() == 130
+    assert [state for _, state in study.states()] == ["COMPLETE", "FAIL", "FAIL", "WAITING", "WAITING"]
+
+
+def test_interrupted_three_times_kills(study):
+    study.write("train.py", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM)
+    tune = waiting_study(study, 4, "--grace", "600")
+    tune.popen.send_signal(signal.SIGTERM)
+    tune.wait_line("SIGTERM")
+    tune.popen.send_signal(signal.SIGINT)
+    assert tune.wait() == 130
+    assert study.trial_json(1, "exit.json")["signal"] == signal.SIGKILL
+    assert study.states()[1] == (1, "FAIL")
+
+
+# ---- a worker or a shim is killed ----
+
+
+def test_a_killed_worker_is_taken_over(study):
+    study.write(
+        "train.py",
+        """
+        import os
+        print("step=0 loss=1")
+        print("waiting")
+        if os.path.exists("go" + os.environ["KAJITORI_TRIAL"]):
+            open("go" + os.environ["KAJITORI_TRIAL"]).read()
+        print("step=1 loss=0.5")
+        """,
+    )
+    os.mkfifo(study.folder / "go0")
+    os.mkfifo(study.folder / "go1")
+    study.program = [sys.executable, "train.py", "{x}"]
+    study.options = ["--pruner", "none"]
+    first = study.start(3, "--jobs", "2", "-v")
+    first.wait_line("step 0 value")
+    for number in (0, 1):
+        wait_text(study.trial_file(number, "output.log"), "waiting")
+    pids = [study.trial_json(number, "shim.json")["pid"] for number in (0, 1)]
+    first.popen.kill()
+    first.wait()
+    assert all(is_alive(pid) for pid in pids)
+    second = study.start(3, "--jobs", "2")
+    second.wait_line("found running")
+    second.wait_line("found running")
+    (study.folder / "go0").write_text("go")
+    (study.folder / "go1").write_text("go")
+    assert second.wait() == 0, second.err
+    rows = json.loads(second.out)
+    assert [(row["number"], row["state"], row["steps"], row["value"]) for row in rows] == [
+        (number, "COMPLETE", 2, 0.5) for number in range(3)
+    ]
+    assert pids == [study.trial_json(number, "shim.json")["pid"] for number in (0, 1)]
+
+
+def test_what_ended_meanwhile_is_finished_from_disk(study):
+    tune = waiting_study(study, 3)
+    pid = study.trial_json(2, "shim.json")["pid"]
+    tune.popen.kill()
+    tune.wait()
+    os.kill(pid, signal.SIGTERM)
+    wait_for(study.trial_file(2, "exit.json"))
+    os.kill(study.trial_json(1, "shim.json")["pid"], signal.SIGTERM)
+    wait_for(study.trial_file(1, "exit.json"))
+    rows = study.table(3)
+    assert [(row["state"], row["steps"]) for row in rows] == [("COMPLETE", 3), ("FAIL", 1), ("FAIL", 1)]
+    assert "signal 15" in rows[2]["reason"]
+
+
+def test_a_killed_shim_is_a_lost_trial_and_repeated_once(study):
+    marker = f"kajitori-marker-{os.getpid()}-{time.monotonic_ns()}"
+    study.write(
+        "train.py",
+        f"""
+        import os, subprocess, sys
+        print("step=0 loss=1")
+        if int(os.environ["KAJITORI_TRIAL"]) == 0:
+            subprocess.Popen([sys.executable, "-c", "import signal\\nsignal.pause()", "{marker}"],
+                             start_new_session=True)
+            print("waiting")
+            open("never").read()
+        """,
+    )
+    os.mkfifo(study.folder / "never")
+    study.program = [sys.executable, "train.py", "{x}"]
+    tune = study.start(1)
+    wait_text(study.trial_file(0, "output.log"), "waiting")
+    os.kill(study.trial_json(0, "shim.json")["shim_pid"], signal.SIGKILL)
+    assert tune.wait() == 0, tune.err
+    rows = json.loads(tune.out)
+    assert [row["state"] for row in rows] == ["FAIL", "COMPLETE"]
+    assert rows[0]["reason"].startswith("lost") and rows[0]["params"] == rows[1]["params"]
+    until(lambda: processes_with(marker) == [])
+
+
+def test_a_second_worker_is_refused(study):
+    tune = waiting_study(study)
+    done = study.run(4, status=1)
+    assert f"another kajitori tune (pid {tune.popen.pid})" in done.stderr
+    tune.popen.send_signal(signal.SIGTERM)
+    assert tune.wait() == 130
+
+
+# ---- bad input: one clear line, the right status, nothing written ----
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (dict(program=["python3", "train.py", "{unit}"]), "unknown name {unit}"),
+        (dict(program=["python3", "train.py", "{x"]), 'single "{"'),
+        (dict(program=["python3", "train.py"]), "parameter x is not used"),
+        (dict(program=["no-such-program", "{x}"]), "no-such-program: not found in PATH"),
+        (dict(program=["./train.py", "{x}"]), "not executable"),
+        (dict(params=["x=1"]), "neither a range nor choices"),
+        (dict(params=["x=0..1", "x=0..2"]), "given twice"),
+        (dict(params=["trial=0..1"]), "this name is taken"),
+        (dict(metric="events:logs/{trial}"), "events:DIR:TAG"),
+        (dict(metric="stdout:/(/"), "stdout:"),
+        (dict(metric="nowhere:x"), "unknown metric source"),
+        (dict(options=["--pruner", "medain"]), "median"),
+        (dict(options=["--pruner", "median:warmup=3"]), "warmup"),
+        (dict(options=["--sampler", "tpee"]), "tpee"),
+        (dict(options=["--grace", "soon"]), "--grace soon"),
+        (dict(options=["--jobs", "0"]), "--jobs 0"),
+        (dict(options=["--minimize", "--maximize"]), "exclude each other"),
+    ],
+)
+def test_refused_before_anything_is_started(study, change, said):
+    for name, value in change.items():
+        setattr(study, name, value)
+    done = study.run(2, status=2)
+    assert said in done.stderr, done.stderr
+    assert done.stdout == ""
+    assert not study.trial_file(0, "trial.json").exists()
+
+
+def test_no_command(study, place):
+    assert "behind '--'" in place.kajitori("tune", "--metric", "events:x:y", status=2).stderr
+
+
+def test_a_program_that_fails_at_once(study):
+    study.write("train.py", "print('hello')\nraise SystemExit('no data here')\n")
+    done = study.run(24, status=1)
+    assert "all 3 failed" in done.stderr and "no data here" in done.stderr
+    assert [state for _, state in study.states()] == ["FAIL"] * 3
+    assert "exit status 1" in done.stderr
+
+
+def test_a_line_that_never_comes(study):
+    study.metric = r"stdout:/val=(\S+)/"
+    done = study.run(2, status=1)
+    assert r"no line of its output matched /val=(\S+)/" in done.stderr
+
+
+def test_a_failure_later_does_not_end_the_study(study):
+    study.write(
+        "train.py",
+        """
+        import os, sys
+        print("step=0 loss=1")
+        if os.environ["KAJITORI_TRIAL"] == "1":
+            sys.exit("out of luck")
+        if os.environ["KAJITORI_TRIAL"] == "2":
+            print("step=1 loss=nan")
+        """,
+    )
+    rows = study.table(4)
+    assert [row["state"] for row in rows] == ["COMPLETE", "FAIL", "FAIL", "COMPLETE"]
+    assert rows[1]["reason"] == "exit status 1; its last line: out of luck"
+    assert "nan" in rows[2]["reason"]
+
+
+def test_a_changed_search_space(study):
+    study.run(1)
+    study.params = ["x=0..2"]
+    done = study.run(2, status=1)
+    assert "parameter x was 0.0..1.0 and is now 0.0..2.0" in done.stderr and "--study NAME" in done.stderr
+    study.params = ["x=0..1", "y=1|2"]
+    study.program += ["{y}"]
+    assert "parameter y was not there" in study.run(2, status=1).stderr
+    study.run(1, "--study", "other")
+    study.params, study.program = ["y=1|2"], study.program[:3] + ["{y}"]
+    assert "parameter y was not there" in study.run(2, status=1).stderr
+    assert len(study.states()) == 2
+
+
+def test_a_changed_metric_or_direction(study):
+    study.run(1)
+    assert "direction" in study.run(2, "--maximize", status=2).stderr
+    study.metric = r"stdout:/loss=(\S+)/"
+    assert "the metric of study train has changed" in study.run(2, status=1).stderr
+
+
+def test_a_folder_of_another_study(study):
+    study.run(1)
+    done = study.run(1, "--study", "other", "--trials-dir", "kajitori-trials/train", status=1)
+    assert "belongs to another study" in done.stderr
+    (study.folder / "kajitori.db").unlink()
+    assert "whose database is gone" in study.run(1, status=1).stderr
+
+
+def test_an_unknown_revision(study):
+    study.run(1)
+    db = sqlite3.connect(study.folder / "kajitori.db")
+    db.execute("UPDATE alembic_version SET version_num = 'v99.0.0.a'")
+    db.commit()
+    db.close()
+    assert "v99.0.0.a" in study.run(2, status=1).stderr
+
+
+def test_a_locked_database(study):
+    """It is waited for, while the program goes on; a person may still end it."""
+    study.write(
+        "train.py",
+        """
+        print("step=0 loss=1")
+        open("go").read()
+        print("step=1 loss=0.5")
+        """,
+    )
+    os.mkfifo(study.folder / "go")
+    study.program = [sys.executable, "train.py", "{x}"]
+    tune = study.start(1, "-v")
+    tune.wait_line("step 0 value")
+    db = sqlite3.connect(study.folder / "kajitori.db", isolation_level=None)
+    db.execute("BEGIN EXCLUSIVE")
+    (study.folder / "go").write_text("go")
+    wait_for(study.trial_file(0, "exit.json"))
+    tune.wait_line("waiting for it, the programs go on")
+    db.execute("ROLLBACK")
+    db.close()
+    assert tune.wait() == 0, tune.err
+    assert [(row["state"], row["value"], row["steps"]) for row in json.loads(tune.out)] == [("COMPLETE", 0.5, 2)]
+
+
+# ---- event files ----
+
+EVENT_WRITER = """
+import os, struct, sys, time
+
+TABLE = []
+for n in range(256):
+    for _ in range(8):
+        n = n >> 1 ^ 0x82F63B78 if n & 1 else n >> 1
+    TABLE.append(n)
+
+def masked(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = TABLE[(crc ^ byte) & 255] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+def field(number, data):
+    return bytes([number << 3 | 2, len(data)]) + data
+
+def event(tag, step, value):
+    scalar = field(1, tag.encode()) + bytes([2 << 3 | 5]) + struct.pack("<f", value)
+    return bytes([1 << 3 | 1]) + struct.pack("<d", time.time()) + bytes([2 << 3, step]) + field(5, field(1, scalar))
+
+class Writer:
+    def __init__(self, folder):
+        os.makedirs(folder, exist_ok=True)
+        self.file = open(folder + f"/events.out.tfevents.{int(time.time())}.host.{os.getpid()}", "ab", buffering=0)
+        self.add(bytes([1 << 3 | 1]) + struct.pack("<d", time.time()) + field(3, b"brain.Event:2"))
+
+    def add(self, data):
+        size = struct.pack("<Q", len(data))
+        self.file.write(size + masked(size) + data + masked(data))
+
+    def scalar(self, tag, step, value):
+        self.add(event(tag, step, value))
+"""
+
+
+def test_the_metric_from_event_files(study):
+    study.write("eventwriter.py", EVENT_WRITER)
+    study.write(
+        "train.py",
+        """
+        import signal, sys
+        from eventwriter import Writer
+        trial, x = int(sys.argv[1]), float(sys.argv[2])
+        train, validation = Writer(f"logs/{trial}/train"), Writer(f"logs/{trial}/validation")
+        for step in range(3):
+            train.scalar("epoch_loss", step, 0.0)
+            validation.scalar("epoch_loss", step, 1.0 if trial < 2 else 9.0)
+            while trial >= 2:
+                signal.pause()
+        """,
+    )
+    study.metric = "events:logs/{trial}:validation/epoch_loss"
+    study.program = [sys.executable, "train.py", "{trial}", "{x}"]
+    rows = study.table(3)
+    assert [(row["state"], row["value"], row["steps"]) for row in rows] == [
+        ("COMPLETE", 1.0, 3),
+        ("COMPLETE", 1.0, 3),
+        ("PRUNED", 9.0, 1),
+    ]
+
+
+def test_a_tag_that_never_appears(study):
+    study.write("eventwriter.py", EVENT_WRITER)
+    study.write(
+        "train.py",
+        """
+        import sys
+        from eventwriter import Writer
+        Writer(f"logs/{sys.argv[1]}/validation").scalar("epoch_accuracy", 0, 1.0)
+        """,
+    )
+    study.metric = "events:logs/{trial}:validation/epoch_loss"
+    study.program = [sys.executable, "train.py", "{trial}", "{x}"]
+    done = study.run(1, status=1)
+    assert "never appeared" in done.stderr and "validation/epoch_accuracy" in done.stderr
+
+
+def test_old_values_are_not_the_trials(study):
+    study.write("eventwriter.py", EVENT_WRITER)
+    study.write(
+        "train.py",
+        """
+        import sys
+        from eventwriter import Writer
+        Writer(f"logs/{sys.argv[1]}").scalar("loss", 0, 1.0)
+        """,
+    )
+    study.program = [sys.executable, "train.py", "{trial}", "{x}"]
+    study.metric = "events:logs/{trial}:loss"
+    study.run(1)
+    study.write("train.py", "print('writes nothing')")
+    done = study.run(1, "--study", "other", status=1)
+    assert "values from before this trial" in done.stderr and "ended without a value" in done.stderr
+
+
+def test_lists_pruners_and_samplers(place):
+    assert "n_startup_trials" in place.kajitori("tune", "--pruner", "help").stdout
+    assert "random" in place.kajitori("tune", "--sampler", "help").stdout
