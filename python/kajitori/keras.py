@@ -129,8 +129,8 @@ class SteeringCallback(keras.callbacks.Callback):
         self._training = False
         self._epoch = -1
         self._first = 0  # number of the epoch's first step
-        self._done = 0  # the optimizer's count when it was last asked
-        self._offset = 0  # what to add to it
+        self._offset = 0  # what to add to the optimizer's count
+        self._is_fresh = True  # no epoch of this fit has begun
         self._next_report = 0.0
 
     @property
@@ -153,9 +153,10 @@ class SteeringCallback(keras.callbacks.Callback):
         assert self.run is not None
         self._training = True
         self._next_report = 0.0
-        self._done = self._backend.iterations(self.model)
-        self._offset = max(self.run.step - self._done, 0)
-        self._first = self._offset + self._done
+        self._is_fresh = True
+        done = self._backend.iterations(self.model)
+        self._offset = max(self.run.step - done, 0)
+        self._first = self._offset + done
         self._register(self.run)
         self.run.set_phase("train")
         self._obey(self.run.poll())
@@ -204,16 +205,21 @@ class SteeringCallback(keras.callbacks.Callback):
             )
         ]
 
+    def _can_count(self) -> bool:
+        """Whether our own count of steps is exact. It is not where Keras runs several at once and the
+        last of them may be cut; the optimizer's, which we ask then, is one too high after each epoch
+        of data that end by surprise."""
+        return self.model.steps_per_execution == 1 or bool(self.params.get("steps"))
+
     # ---- safe points ----
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
-        done = self._backend.iterations(self.model)
-        if done != self._done:
-            self._done = done
-            self._first = self._offset + done
-        else:  # nothing trained yet, or an optimizer that does not count
-            self._first = max(self._first, self.run.step)
+        if self._is_fresh or not self._can_count():
+            self._first = self._offset + self._backend.iterations(self.model)
+        else:
+            self._first = self.run.step
+        self._is_fresh = False
         self._obey(self.run.begin_epoch(epoch))
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
