@@ -324,7 +324,9 @@ static int check_schema(sqlite_storage *s, int *ret_revision, kj_error *err)
     *ret_revision = kji_rdb_check_revision(&s->rdb, has_alembic, has_info, err);
     if (*ret_revision < 0)
         return *ret_revision;
-    return *ret_revision == 1 && i.found == i.all;
+    int64_t version;
+    r = has_info ? kji_rdb_get_int(&s->rdb, KJI_SQL_GET_SCHEMA_VERSION, NULL, 0, &version, err) : 0;
+    return r < 0 ? r : r == 1 && *ret_revision == 1 && i.found == i.all;
 }
 
 static int write_schema(sqlite_storage *s, kj_error *err)
