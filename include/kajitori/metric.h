@@ -80,8 +80,9 @@ KJ_API int kj_source_get_fd(const kj_source *source);
 
 /*
  * Delivers what is new since the last call, waiting at most timeout_ms (0 = do not wait, < 0 = for
- * ever) until there is something. Returns the number of points delivered, 0 at the timeout. Order:
- * as in events.md, that is per file in record order. Errors are those that a wait cannot heal
+ * ever) until there is something. Returns the number of points delivered, 0 at the timeout, when a
+ * signal came, or when the source is finished and nothing is left. Order: runs by path, in a run
+ * files by name, in a file record by record. Errors are those that a wait cannot heal
  * (KJ_EMEM, KJ_EPERM on WHERE itself).
  */
 KJ_API int kj_source_step(kj_source *source, int timeout_ms, kj_point_fn fn, void *userdata,

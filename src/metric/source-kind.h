@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a kind of metric source is to the rest: one const table. A new kind is a .c with its table,
- * one line in the registry of source.c, one in meson.build and a paragraph in docs/metrics.md.
+ * one line in the registry of metric-spec.c, one in meson.build and a paragraph in docs/metrics.md.
  */
 #ifndef KJI_SOURCE_KIND_H
 #define KJI_SOURCE_KIND_H
