@@ -56,6 +56,11 @@ static void finish_at_once(kj_run *run, kji_command *command, int state,
                            struct json_object **ret_record)
 {
     command->hide_result = command->verb && command->verb->answer;
+    if (state == KJI_DONE && !command->hide_result) {
+        command->step = kji_run_step(run);
+        command->epoch = kji_run_epoch(run);
+        command->has_place = true;
+    }
     kji_run_record(run, command, state);
     command->hide_result = false;
     *ret_record = kji_command_record(command);
