@@ -69,8 +69,10 @@ static kj_distribution construct(struct json_object *one, kj_value *choices)
     d.kind = is_int ? KJ_DISTRIBUTION_INT : KJ_DISTRIBUTION_FLOAT;
     d.low = number(json_object_array_get_idx(args, 0));
     d.high = number(json_object_array_get_idx(args, 1));
-    d.int_low = (int64_t)d.low;
-    d.int_high = (int64_t)d.high;
+    if (is_int) {
+        d.int_low = (int64_t)d.low;
+        d.int_high = (int64_t)d.high;
+    }
     d.log = json_object_get_boolean(member(kwargs, "log"));
     if (member(kwargs, "step")) {
         d.step = number(member(kwargs, "step"));

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A text is read as a distribution and as any JSON. What is accepted as a distribution is written
+ * and read again: the same kind, whose first value lies in it, and which writes the same text (but
+ * for a float range with a step, whose upper end the rounding to a double may move). What the JSON
+ * rewriter accepts it leaves alone the second time.
+ */
+#include "distribution.h"
+#include "mem.h"
+#include "optuna-json.h"
+
+#include <math.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool holds)
+{
+    if (!holds)
+        __builtin_trap();
+}
+
+static void check_distribution(const char *text)
+{
+    kji_distribution *first = NULL, *second = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    int r = kji_distribution_parse(text, &first, &err);
+    require(r == 0 || err.message[0] != 0);
+    if (r < 0)
+        return;
+    KJI_CLEANUP(kji_freep) char *once = kji_distribution_text(first);
+    require(once && kji_distribution_parse(once, &second, &err) == 0);
+    KJI_CLEANUP(kji_freep) char *twice = kji_distribution_text(second);
+    const kj_distribution *d = &first->is;
+    require(d->kind == second->is.kind);
+    require(d->step != 0 || strcmp(once, twice) == 0);
+    double internal = kji_distribution_first(first);
+    kj_value value;
+    if (!isnan(d->low) && !isnan(d->high) && isfinite(d->low))
+        require(kji_distribution_contains(first, internal));
+    if (kji_distribution_to_external(first, internal, &value, NULL) == 0 &&
+        kji_distribution_to_internal(first, &value, &internal, NULL) == 0)
+        (void)kji_distribution_contains(first, internal);
+    (void)kji_distribution_is_single(first);
+    require(kji_distribution_check_compatible("x", first, second, NULL) == 0);
+    kji_distribution_unref(first);
+    kji_distribution_unref(second);
+}
+
+static void check_rewriting(const char *text, size_t size)
+{
+    kji_strbuf once = KJI_STRBUF_INIT, twice = KJI_STRBUF_INIT;
+    if (kji_optuna_json_rewrite(text, size, &once, NULL) == 0) {
+        for (size_t k = 0; k < once.size; k++)
+            require(once.text[k] >= 0x20 && once.text[k] < 0x7f);
+        require(kji_optuna_json_rewrite(once.text, once.size, &twice, NULL) == 0);
+        require(strcmp(once.text, twice.text) == 0);
+    }
+    kji_strbuf_done(&once);
+    kji_strbuf_done(&twice);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = strndup((const char *)data, size);
+    if (!text)
+        return 0;
+    check_rewriting((const char *)data, size);
+    check_distribution(text);
+    free(text);
+    return 0;
+}
