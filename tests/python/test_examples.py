@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PATIENCE, TOP, applied
+from training import PATIENCE, TOP, applied
 
 import kajitori
 

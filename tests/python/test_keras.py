@@ -9,7 +9,7 @@ import textwrap
 import time
 
 import pytest
-from conftest import PATIENCE, applied, last_json, outside
+from training import PATIENCE, applied, last_json, outside
 
 import kajitori
 

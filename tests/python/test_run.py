@@ -16,7 +16,7 @@ import threading
 import warnings
 
 import pytest
-from conftest import PATIENCE, applied, ask, last_json, outside, while_polling
+from training import PATIENCE, applied, ask, last_json, outside, while_polling
 
 import kajitori
 
