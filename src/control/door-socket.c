@@ -257,20 +257,20 @@ static void flush(kji_client *client)
     }
 }
 
-/* Requests, events and answers, until nothing moves any more. */
+/* Requests, answers and events, until there are no more or the client takes no more. */
 static void work(kji_client *client, kj_run *run)
 {
-    size_t before;
+    bool said_something;
     do {
-        before = client->in.size + client->out.size;
         pthread_mutex_lock(&run->lock);
         become_reader(client, run);
         take_requests(client, run);
         take_events(client, run);
         pthread_mutex_unlock(&run->lock);
         client->is_broken |= client->out.failed;
+        said_something = client->out.size > 0;
         flush(client);
-    } while (!client->is_broken && client->out.size == 0 && before != client->in.size);
+    } while (said_something && !client->is_broken && client->out.size == 0);
 }
 
 static void update_epoll(const kji_socket_door *door, kji_client *client, int epoll_fd,

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The FIFO doors: what real writers do to them. */
+#include "json.h"
+#include "mem.h"
+#include "run-fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static const char *state_of(struct json_object *journal, int64_t seq)
+{
+    return fix_text(fix_last_record(journal, seq), "state");
+}
+
+static const char *error_of(struct json_object *journal, int64_t seq)
+{
+    return fix_text(fix_last_record(journal, seq), "error");
+}
+
+static void test_200_writers_lose_nothing(void **state)
+{
+    (void)state;
+    enum { WRITERS = 4, EACH = 50 };
+    assert_int_equal(mkfifo(fix.fifo, 0600), 0);
+    fix_open(fix.fifo, 0);
+    char script[300];
+    snprintf(script, sizeof script, "for k in $(seq %d); do echo tick n=1 > %s; done", EACH,
+             fix.fifo);
+    char sh[] = "sh", minus_c[] = "-c", path[] = "PATH=/bin:/usr/bin";
+    char *argv[] = {sh, minus_c, script, NULL}, *env[] = {path, NULL};
+    pid_t pids[WRITERS];
+    for (int k = 0; k < WRITERS; k++)
+        assert_int_equal(posix_spawn(&pids[k], "/bin/sh", NULL, NULL, argv, env), 0);
+    for (int64_t step = 0; fix.n_ticks < WRITERS * EACH; step++) {
+        kj_run_begin_step(fix.run, step);
+        sched_yield();
+    }
+    for (int k = 0; k < WRITERS; k++) {
+        int status;
+        assert_int_equal(waitpid(pids[k], &status, 0), pids[k]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(fix.tick_sum, WRITERS * EACH);
+}
+
+static void test_lines_as_they_come(void **state)
+{
+    (void)state;
+    fix_open(NULL, 0);
+    int fd = open(fix_ctl(), O_WRONLY | O_CLOEXEC);
+    assert_int_equal(write(fd, "\n  \n# nothing\nti", 16), 16);
+    assert_int_equal(write(fd, "ck n=1\r\nTICK n=2\ntick n=", 24), 24);
+    assert_int_equal(write(fd, "4\n", 2), 2);
+    fix_wait_seq(3);
+    kj_run_poll(fix.run);
+    assert_int_equal(fix.tick_sum, 7);
+    assert_int_equal(write(fd, "tick n=8", 8), 8);
+    close(fd); /* a last line without newline counts now */
+    fix_wait_seq(4);
+    kj_run_poll(fix.run);
+    assert_int_equal(fix.tick_sum, 15);
+}
+
+static void test_bad_lines_are_rejected_and_the_next_one_is_read(void **state)
+{
+    (void)state;
+    static char long_line[3 * KJI_LINE_MAX];
+    fix_open(NULL, 0);
+    memset(long_line, 'x', sizeof long_line - 1);
+    int fd = open(fix_ctl(), O_WRONLY | O_CLOEXEC);
+    assert_int_equal(write(fd, long_line, strlen(long_line)), strlen(long_line));
+    assert_int_equal(write(fd, "\n\xff\xfe\nset lr=\"\nset lr=nan\ntick n=1\n", 34), 34);
+    close(fd);
+    fix_wait_seq(5);
+    kj_run_poll(fix.run);
+    assert_int_equal(fix.tick_sum, 1);
+    struct json_object *journal = fix_journal();
+    for (int64_t seq = 1; seq <= 4; seq++)
+        assert_string_equal(state_of(journal, seq), "rejected");
+    assert_non_null(strstr(error_of(journal, 1), "4096"));
+    assert_non_null(strstr(error_of(journal, 2), "UTF-8"));
+    assert_non_null(strstr(error_of(journal, 3), "quote"));
+    assert_string_equal(state_of(journal, 5), "done");
+    assert_string_equal(fix_text(fix_last_record(journal, 5), "door"), "ctl");
+    json_object_put(journal);
+}
+
+static void test_a_line_at_the_limit(void **state)
+{
+    (void)state;
+    static char line[KJI_LINE_MAX + 3];
+    fix_open(NULL, 0);
+    memset(line, ' ', sizeof line - 1);
+    memcpy(line, "tick n=1", 8);
+    line[KJI_LINE_MAX] = '\n';
+    line[KJI_LINE_MAX + 1] = 0;
+    fix_write(fix_ctl(), line);
+    fix_wait_seq(1);
+    memcpy(line + KJI_LINE_MAX, " \n", 3);
+    fix_write(fix_ctl(), line);
+    fix_wait_seq(2);
+    struct json_object *journal = fix_journal();
+    assert_string_equal(state_of(journal, 1), "accepted");
+    assert_string_equal(state_of(journal, 2), "rejected");
+    json_object_put(journal);
+}
+
+/* ---- what stands at the path ---- */
+
+static void expect_refused(const char *path, int code, const char *part)
+{
+    kj_run_options options = KJ_RUN_OPTIONS_INIT;
+    kj_run *run = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    options.fifo_path = path;
+    options.runtime_dir = fix.runtime;
+    options.state_dir = fix.state;
+    options.flags = KJ_RUN_STRICT;
+    assert_int_equal(kj_run_open(&options, &run, &err), code);
+    assert_non_null(strstr(err.message, part));
+    assert_null(run);
+    fix.n_warnings = 0;
+    fix_open(path, 0); /* not strict: one warning, and the other doors work */
+    assert_int_equal(fix.n_warnings, 1);
+    assert_non_null(strstr(fix.log, part));
+    fix_write(fix_ctl(), "tick n=1\n");
+    fix_wait_seq(1);
+    kj_run_poll(fix.run);
+    assert_int_equal(fix.tick_sum, 1);
+}
+
+static void test_a_regular_file_is_refused(void **state)
+{
+    (void)state;
+    int fd = open(fix.fifo, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, "stop\n", 5), 5);
+    close(fd);
+    expect_refused(fix.fifo, KJ_EARG, "regular file");
+    struct stat st;
+    assert_int_equal(stat(fix.fifo, &st), 0);
+    assert_true(S_ISREG(st.st_mode) && st.st_size == 5);
+}
+
+static void test_a_missing_folder_is_refused(void **state)
+{
+    (void)state;
+    KJI_CLEANUP(kji_freep) char *path = kji_format("%s/missing/fifo", fix.root);
+    expect_refused(path, KJ_ENOENT, "missing/fifo");
+}
+
+static void test_a_missing_fifo_is_made_and_removed(void **state)
+{
+    (void)state;
+    struct stat st;
+    fix_open(fix.fifo, KJ_RUN_STRICT);
+    assert_int_equal(stat(fix.fifo, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_int_equal(st.st_mode & 0777, 0600);
+    fix_close();
+    assert_int_equal(stat(fix.fifo, &st), -1);
+}
+
+static void test_an_existing_fifo_is_used_and_left(void **state)
+{
+    (void)state;
+    struct stat st;
+    assert_int_equal(mkfifo(fix.fifo, 0666), 0);
+    assert_int_equal(chmod(fix.fifo, 0666), 0);
+    fix_open(fix.fifo, KJ_RUN_STRICT);
+    fix_write(fix.fifo, "tick n=1\n");
+    fix_wait_seq(1);
+    fix_close();
+    assert_int_equal(stat(fix.fifo, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0666);
+    struct json_object *journal = fix_journal();
+    assert_string_equal(fix_text(fix_last_record(journal, 1), "door"), "fifo");
+    json_object_put(journal);
+    /* Nobody reads now: a writer is told so instead of waiting. */
+    assert_int_equal(open(fix.fifo, O_WRONLY | O_NONBLOCK | O_CLOEXEC), -1);
+    assert_int_equal(errno, ENXIO);
+}
+
+static void test_a_second_run_on_one_fifo_is_refused(void **state)
+{
+    (void)state;
+    fix_open(fix.fifo, 0);
+    kj_run_options options = KJ_RUN_OPTIONS_INIT;
+    kj_run *second = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    options.fifo_path = fix.fifo;
+    options.runtime_dir = fix.runtime;
+    options.state_dir = fix.state;
+    options.flags = KJ_RUN_STRICT;
+    assert_int_equal(kj_run_open(&options, &second, &err), KJ_EBUSY);
+    assert_non_null(strstr(err.message, "another run"));
+    fix_write(fix.fifo, "tick n=1\n");
+    fix_wait_seq(1);
+}
+
+/* ---- writers from before ---- */
+
+static void *open_and_write(void *data)
+{
+    fix_write(fix.fifo, data);
+    return NULL;
+}
+
+/* Whether a thread of ours sleeps: the writer does nothing that could, but open(2). */
+static bool is_asleep(pid_t tid)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    return strstr(text, ") S ") != NULL;
+}
+
+static pid_t writer_tid;
+
+static void *announce_and_write(void *data)
+{
+    __atomic_store_n(&writer_tid, gettid(), __ATOMIC_RELEASE);
+    return open_and_write(data);
+}
+
+static void test_a_writer_from_before_is_not_obeyed(void **state)
+{
+    (void)state;
+    assert_int_equal(mkfifo(fix.fifo, 0600), 0);
+    char old_command[] = "stop reason=old\n";
+    pthread_t writer;
+    writer_tid = 0;
+    assert_int_equal(pthread_create(&writer, NULL, announce_and_write, old_command), 0);
+    pid_t tid;
+    while ((tid = __atomic_load_n(&writer_tid, __ATOMIC_ACQUIRE)) == 0 || !is_asleep(tid))
+        sched_yield();
+    fix_open(fix.fifo, 0);
+    pthread_join(writer, NULL);
+    fix_write(fix.fifo, "tick n=1\n");
+    fix_wait_seq(1);
+    assert_int_equal(kj_run_poll(fix.run), 0); /* no stop */
+    assert_int_equal(fix.tick_sum, 1);
+    struct json_object *journal = fix_journal();
+    assert_string_equal(fix_text(fix_find_event(journal, "stale"), "text"), "stop reason=old ");
+    json_object_put(journal);
+}
+
+static void test_a_silent_writer_from_before_freezes_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(mkfifo(fix.fifo, 0600), 0);
+    int silent = open(fix.fifo, O_RDWR | O_CLOEXEC);
+    fix_open(fix.fifo, 0);
+    assert_int_equal(kj_run_poll(fix.run), 0);
+    fix_write(fix.fifo, "tick n=1\n");
+    fix_wait_seq(1);
+    close(silent);
+}
+
+/* ---- the path goes away ---- */
+
+static void wait_warnings(int n)
+{
+    while (fix.n_warnings < n) {
+        kj_run_poll(fix.run);
+        sched_yield();
+    }
+}
+
+static void test_a_deleted_fifo_is_one_warning(void **state)
+{
+    (void)state;
+    fix_open(fix.fifo, 0);
+    int fd = open(fix.fifo, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(unlink(fix.fifo), 0);
+    wait_warnings(1);
+    assert_non_null(strstr(fix.log, "was deleted"));
+    assert_int_equal(write(fd, "tick n=1\n", 9), 9); /* who has it open goes on */
+    fix_wait_seq(1);
+    close(fd);
+    fix_close();
+    assert_int_equal(fix.n_warnings, 1);
+}
+
+static void test_a_deleted_runtime_folder_is_survived(void **state)
+{
+    (void)state;
+    fix_open(NULL, 0);
+    int conn = fix_connect();
+    json_object_put(fix_call(conn, "ping", NULL)); /* taken in */
+    kji_test_remove_tree(fix.runtime);
+    wait_warnings(1);
+    struct json_object *record = fix_call(conn, "command", "{\"line\": \"tick n=3\"}");
+    assert_string_equal(fix_text(record, "state"), "accepted");
+    json_object_put(record);
+    kj_run_poll(fix.run);
+    assert_int_equal(fix.tick_sum, 3);
+    close(conn);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fix_set_up, fix_tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_200_writers_lose_nothing),
+        TEST(test_lines_as_they_come),
+        TEST(test_bad_lines_are_rejected_and_the_next_one_is_read),
+        TEST(test_a_line_at_the_limit),
+        TEST(test_a_regular_file_is_refused),
+        TEST(test_a_missing_folder_is_refused),
+        TEST(test_a_missing_fifo_is_made_and_removed),
+        TEST(test_an_existing_fifo_is_used_and_left),
+        TEST(test_a_second_run_on_one_fifo_is_refused),
+        TEST(test_a_writer_from_before_is_not_obeyed),
+        TEST(test_a_silent_writer_from_before_freezes_nothing),
+        TEST(test_a_deleted_fifo_is_one_warning),
+        TEST(test_a_deleted_runtime_folder_is_survived),
+    };
+    return cmocka_run_group_tests_name("fifo", tests, NULL, NULL);
+}
