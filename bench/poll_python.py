@@ -15,9 +15,11 @@ from kajitori._ffi import lib
 import kajitori
 
 TARGET = 1.5
-CALLS = 200_000
-ROUNDS = 15
-SLOW_CALLS = 200  # of a call that gives up the interpreter's lock
+CALLS = (
+    2_000_000  # a round takes many times the 5 ms for which a thread keeps the interpreter's lock
+)
+ROUNDS = 9
+SLOW_CALLS = 1_000  # of a call that gives up that lock
 
 
 def round_of(timers: dict[str, tuple[timeit.Timer, int]]) -> dict[str, float]:
@@ -31,10 +33,10 @@ def measure(run: kajitori.Run, busy: bool) -> bool:
     timers = {
         "Event.is_set()": (timeit.Timer("event.is_set()", globals=names), CALLS),
         "Run.poll()": (timeit.Timer("run.poll()", globals=names), CALLS),
-        "Run.begin_step(n)": (timeit.Timer("run.begin_step(7)", globals=names), CALLS),
+        "Run.begin_step(n)": (timeit.Timer("run.begin_step(7)", globals=names), CALLS // 4),
         "kj_run_poll() by cffi": (
             timeit.Timer("lib.kj_run_poll(ptr)", globals=names),
-            SLOW_CALLS if busy else CALLS,
+            SLOW_CALLS if busy else CALLS // 4,
         ),
     }
     ended = threading.Event()

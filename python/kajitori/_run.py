@@ -161,9 +161,9 @@ class Run:
     def poll(self) -> bool:
         """A safe point: carries out the commands that are due, waits in it while paused. True once a
         stop was applied."""
-        if self._pending:
+        if self._pending:  # for ever once a stop was applied
             return self._enter(lib.kj_run_poll)
-        return self._stopped
+        return False
 
     def begin_step(self, step: int) -> bool:
         """Step number `step` (from 0, counted over the whole training) begins: carries out what is
@@ -172,7 +172,7 @@ class Run:
         cell[_STEP] = step
         if self._pending or step >= cell[_DUE_STEP]:
             return self._enter(lib.kj_run_begin_step, step)
-        return self._stopped
+        return False
 
     def begin_epoch(self, epoch: int) -> bool:
         """Epoch number `epoch` (from 0) begins; then as `poll`."""
@@ -414,7 +414,7 @@ class Run:
         self._stop_reason = self.stop_reason
         step, epoch = self.step, self.epoch
         self._ptr = None
-        self._pending = False
+        self._pending = self._stopped
         self._cell = _dead_cell()
         self._cell[_STEP], self._cell[_EPOCH] = step, epoch
         self._inside.release()
