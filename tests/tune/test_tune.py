@@ -147,8 +147,9 @@ def test_the_same_seed_draws_the_same(study):
 
 
 def test_maximize_finds_the_greatest(study):
-    done = study.run(4, "--maximize", "--pruner", "none")
-    rows = study.table(4, "--maximize", "--pruner", "none")
+    study.options = ["--pruner", "none", "--maximize"]
+    done = study.run(4)
+    rows = study.table(4)
     best = max(rows, key=lambda row: row["value"])
     assert f"best: trial {best['number']}, value" in done.stdout
 
