@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A number is digits * 10^exponent with at most 38 digits in an __int128. A difference of two
- * doubles' shortest texts (17 digits each) is exact as long as their places are at most 20 apart;
- * where they are further apart, the smaller one is cut there, beyond the 28 digits that are kept.
+ * A number is digits * 10^exponent with at most 37 digits in an __int128. Before two numbers are
+ * subtracted they are brought to one exponent; where that would take more than 37 digits, the end
+ * of the smaller one is cut, beyond the 28 digits of the difference that are kept.
  */
 #include "decimal.h"
 
@@ -14,7 +14,7 @@
 
 __extension__ typedef __int128 int128;
 
-enum { KEPT_DIGITS = 28, MAX_GAP = 20 };
+enum { KEPT_DIGITS = 28, MAX_DIGITS = 37 };
 
 typedef struct decimal {
     int128 digits;
@@ -93,33 +93,53 @@ static decimal subtract(decimal a, decimal b)
         return (decimal){-b.digits, b.exponent};
     if (b.digits == 0)
         return a;
-    int low = a.exponent < b.exponent ? a.exponent : b.exponent;
-    int high = a.exponent < b.exponent ? b.exponent : a.exponent;
-    int exponent = high - low > MAX_GAP ? high - MAX_GAP : low;
+    decimal upper = a.exponent < b.exponent ? b : a;
+    int exponent = a.exponent < b.exponent ? a.exponent : b.exponent;
+    int lowest = upper.exponent - (MAX_DIGITS - count_digits(upper.digits));
+    if (exponent < lowest)
+        exponent = lowest;
     decimal x = shifted(a, exponent), y = shifted(b, exponent);
     return rounded((decimal){x.digits - y.digits, exponent});
 }
 
-/* range mod step for range >= 0, step > 0; false when the quotient has more than KEPT_DIGITS
- * digits. */
+/* The exponent of the first digit. */
+static int magnitude(decimal d)
+{
+    return d.exponent + count_digits(d.digits) - 1;
+}
+
+/* Whether range / step >= 10^KEPT_DIGITS, for range > 0, step > 0. */
+static bool has_too_many_steps(decimal range, decimal step)
+{
+    int difference = magnitude(range) - magnitude(step);
+    if (difference != KEPT_DIGITS)
+        return difference > KEPT_DIGITS;
+    int n = MAX_DIGITS;
+    return shifted(range, magnitude(range) - n + 1).digits >=
+           shifted(step, magnitude(step) - n + 1).digits;
+}
+
+/* range mod step for range >= 0, step > 0; false when there are too many steps. */
 static bool remainder_of(decimal range, decimal step, decimal *ret_rest)
 {
-    int gap = range.exponent - step.exponent;
-    if (range.digits == 0 || gap < -KEPT_DIGITS) {
+    if (range.digits == 0) {
         *ret_rest = range;
         return true;
     }
-    if (gap <= 0) {
-        int128 divisor = step.digits;
-        for (; gap < 0 && count_digits(divisor) < 37; gap++)
-            divisor *= 10;
-        *ret_rest = gap < 0 ? range : (decimal){range.digits % divisor, range.exponent};
+    if (has_too_many_steps(range, step))
+        return false;
+    if (magnitude(range) < magnitude(step)) {
+        *ret_rest = range;
         return true;
     }
-    if (gap + count_digits(range.digits) - count_digits(step.digits) >= KEPT_DIGITS)
-        return false;
+    /* From here step has no digit in front of range's first: shifting it to range's exponent, when
+     * that is the lower one, takes at most KEPT_DIGITS digits. */
+    if (range.exponent <= step.exponent) {
+        *ret_rest = (decimal){range.digits % shifted(step, range.exponent).digits, range.exponent};
+        return true;
+    }
     int128 rest = range.digits % step.digits;
-    for (; gap > 0; gap--)
+    for (int gap = range.exponent - step.exponent; gap > 0; gap--)
         rest = rest * 10 % step.digits;
     *ret_rest = (decimal){rest, step.exponent};
     return true;
@@ -143,12 +163,12 @@ static double to_double(decimal d)
 
 bool kji_decimal_last_step(double low, double high, double step, double *ret_high)
 {
-    decimal top = from_double(high);
-    decimal range = subtract(top, from_double(low));
-    decimal rest;
+    decimal bottom = from_double(low), rest;
+    decimal range = subtract(from_double(high), bottom);
     if (!remainder_of(range, from_double(step), &rest))
         return false;
-    *ret_high = rest.digits == 0 ? high : to_double(subtract(top, rest));
+    decimal steps = subtract(range, rest), minus_steps = {-steps.digits, steps.exponent};
+    *ret_high = rest.digits == 0 ? high : to_double(subtract(bottom, minus_steps));
     return true;
 }
 

@@ -87,6 +87,17 @@ static int check_int(kj_distribution *d, kj_error *err)
     return 0;
 }
 
+static int check_choices(const kj_distribution *d, kj_error *err)
+{
+    if (d->n_choices == 0 || !d->choices)
+        return kji_fail(err, KJ_EARG, "a categorical parameter needs at least one choice");
+    for (uint64_t k = 0; k < d->n_choices; k++)
+        if (d->choices[k].type == KJ_TYPE_STRING && d->choices[k].s &&
+            !kji_utf8_is_valid(d->choices[k].s))
+            return kji_fail(err, KJ_EARG, "choice %llu is not UTF-8", (unsigned long long)k);
+    return 0;
+}
+
 static int check_kind(kj_distribution *d, kj_error *err)
 {
     switch (d->kind) {
@@ -95,9 +106,7 @@ static int check_kind(kj_distribution *d, kj_error *err)
     case KJ_DISTRIBUTION_INT:
         return check_int(d, err);
     case KJ_DISTRIBUTION_CATEGORICAL:
-        if (d->n_choices == 0 || !d->choices)
-            return kji_fail(err, KJ_EARG, "a categorical parameter needs at least one choice");
-        return 0;
+        return check_choices(d, err);
     default:
         return kji_fail(err, KJ_EARG, "%d is no kind of distribution", (int)d->kind);
     }
@@ -314,6 +323,8 @@ static int from_json(struct json_object *json, kji_distribution **ret, kj_error 
 int kji_distribution_parse(const char *json, kji_distribution **ret, kj_error *err)
 {
     KJI_CLEANUP(kji_json_putp) struct json_object *object = NULL;
+    if (!kji_utf8_is_valid(json))
+        return kji_fail(err, KJ_EDATA, "a distribution's text must be UTF-8");
     int r = kji_json_parse(json, strlen(json), &object, err);
     return r < 0 ? r : from_json(object, ret, err);
 }
