@@ -123,12 +123,13 @@ class Place:
     def start_kajitori(self, *words, **options):
         return self.start(self.command, *words, **options)
 
-    def digits(self, *options, run_id=None, step_ms=2):
-        """Starts examples/digits and returns when its run can be reached."""
+    def digits(self, *options, run_id=None, step_ms=2, epochs=1000000):
+        """Starts examples/digits and returns when its run can be reached: process.run_id."""
         env = {"KAJITORI_RUN_ID": run_id} if run_id else {}
-        process = self.start(self.digits_path, "--step-ms", step_ms, *options, env=env)
-        line = process.wait_line("kajitori run ")
-        process.run_id = line.split("kajitori run ")[1].split()[0].rstrip(":,")
+        process = self.start(
+            self.digits_path, "--epochs", epochs, "--step-ms", step_ms, *options, env=env
+        )
+        process.run_id = process.wait_line("run ", "stdout").removeprefix("run ")
         return process
 
     def journal(self, run_id):
