@@ -219,8 +219,8 @@ static int check_program(const char *program, kj_error *err)
 /* Looks beside `path` (the command, or our library): as installed, and as in a build tree. */
 static char *find_shim_beside(const char *path)
 {
-    static const char *const places[] = {"kajitori-shim", "supervise/kajitori-shim",
-                                         "src/supervise/kajitori-shim",
+    static const char *const places[] = {"kajitori-shim", "../libexec/kajitori/kajitori-shim",
+                                         "supervise/kajitori-shim", "src/supervise/kajitori-shim",
                                          "../src/supervise/kajitori-shim"};
     const char *slash = strrchr(path, '/');
     for (size_t k = 0; slash && k < sizeof places / sizeof *places; k++) {
