@@ -380,12 +380,12 @@ static void take_event(void *userdata, const struct inotify_event *event)
 static void watch_root(kji_event_dir *dir)
 {
     kji_event_folder *root = dir->folders[0];
-    if (dir->parent_wd >= 0 && dir->parent_wd != root->wd)
+    int wd = root->present ? -1 : kji_watch_nearest(dir->watch, dir->root);
+    if (dir->parent_wd != wd && dir->parent_wd != root->wd)
         kji_watch_remove(dir->watch, dir->parent_wd);
-    dir->parent_wd = -1;
+    dir->parent_wd = wd;
     if (root->present)
         return;
-    dir->parent_wd = kji_watch_nearest(dir->watch, dir->root);
     struct stat st;
     root->dirty = stat(dir->root, &st) == 0 && S_ISDIR(st.st_mode);
 }

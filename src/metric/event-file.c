@@ -29,7 +29,6 @@ enum {
     BUFFER_SIZE = 256 << 10,
     SUMMARY_LIMIT = 256 << 20, /* a larger summary is not loaded */
     PIECE = 16 << 10,
-    FINGERPRINT = 256,
     HOLE_PATIENCE = 12 /* times the grace: then a hole is given up though the file still changes */
 };
 
@@ -210,14 +209,28 @@ static bool find_record(struct look *look, uint64_t from, uint64_t *ret_offset)
     return false;
 }
 
+static void keep_head(kji_event_file *file, const struct record *record, size_t total)
+{
+    size_t size = record->payload ? total : KJI_FRAME_HEAD;
+    file->head_size = size < sizeof file->head ? (uint32_t)size : sizeof file->head;
+    file->head_offset = file->committed;
+    memcpy(file->head, record->payload ? record->payload - KJI_FRAME_HEAD : file->last_head,
+           file->head_size);
+}
+
 static void commit(struct look *look, const struct record *record)
 {
     kji_event_file *file = look->file;
     kji_sink *sink = look->reader->sink;
-    uint64_t total = (uint64_t)record->size + KJI_FRAME_EXTRA;
-    if (record->payload)
+    size_t total = record->size + KJI_FRAME_EXTRA;
+    if (file->head_size == 0)
+        keep_head(file, record, total);
+    if (record->payload) {
         memcpy(file->last_head, record->payload - KJI_FRAME_HEAD, KJI_FRAME_HEAD);
+        memcpy(file->last_tail, record->payload + record->size, sizeof file->last_tail);
+    }
     file->last_offset = file->committed;
+    file->last_end = file->committed + total;
     file->committed += total;
     file->records++;
     file->values_done = 0;
@@ -364,13 +377,16 @@ static int load_large(struct look *look, struct record *record)
     size_t total = record->size + KJI_FRAME_EXTRA;
     if (!fill(look, offset, reader->capacity) || held(look, offset) < KJI_FRAME_HEAD)
         return NOT_READABLE;
-    memcpy(look->file->last_head, at(look, offset), KJI_FRAME_HEAD);
+    kji_event_file *file = look->file;
+    memcpy(file->last_head, at(look, offset), KJI_FRAME_HEAD);
+    if (read_at(look->fd, file->last_tail, 4, offset + total - 4) != 4)
+        return NOT_READABLE;
     size_t prefix = held(look, offset) - KJI_FRAME_HEAD;
     if (kji_event_is_blob(at(look, offset) + KJI_FRAME_HEAD, prefix, record->size))
         return 0;
     if (total > SUMMARY_LIMIT) {
-        kji_log(KJ_LOG_WARNING, "%s: record %llu of %zu bytes is too large: skipped",
-                look->file->path, (unsigned long long)look->file->records, total);
+        kji_log(KJ_LOG_WARNING, "%s: record %llu of %zu bytes is too large: skipped", file->path,
+                (unsigned long long)file->records, total);
         count_skipped(look, 0);
         return 0;
     }
@@ -421,25 +437,28 @@ static int read_records(struct look *look)
     }
 }
 
-/* Whether what we have read of it before is still there. */
-static bool is_the_same(const kji_event_file *file, int fd)
+/* Whether the first bytes are still there, as far as the file goes. */
+static bool begins_the_same(const kji_event_file *file, int fd, uint64_t size)
 {
-    unsigned char bytes[FINGERPRINT];
-    if (read_at(fd, bytes, file->head_size, 0) != (ssize_t)file->head_size ||
-        kji_crc32c(bytes, file->head_size) != file->head_crc)
-        return false;
-    return read_at(fd, bytes, KJI_FRAME_HEAD, file->last_offset) == KJI_FRAME_HEAD &&
-           memcmp(bytes, file->last_head, KJI_FRAME_HEAD) == 0;
+    unsigned char bytes[sizeof file->head];
+    uint64_t there = size > file->head_offset ? size - file->head_offset : 0;
+    size_t want = there < file->head_size ? (size_t)there : file->head_size;
+    return read_at(fd, bytes, want, file->head_offset) == (ssize_t)want &&
+           memcmp(bytes, file->head, want) == 0;
 }
 
-static void take_fingerprint(kji_event_file *file, int fd)
+/* Whether all that we have read of it before is still there. */
+static bool is_the_same(const kji_event_file *file, int fd)
 {
-    unsigned char bytes[FINGERPRINT];
-    size_t want = file->committed < FINGERPRINT ? (size_t)file->committed : FINGERPRINT;
-    if (want <= file->head_size || read_at(fd, bytes, want, 0) != (ssize_t)want)
-        return;
-    file->head_size = (uint32_t)want;
-    file->head_crc = kji_crc32c(bytes, want);
+    unsigned char bytes[KJI_FRAME_HEAD];
+    size_t tail = sizeof file->last_tail;
+    if (file->head_size == 0) /* nothing but damage so far */
+        return true;
+    return begins_the_same(file, fd, UINT64_MAX) &&
+           read_at(fd, bytes, KJI_FRAME_HEAD, file->last_offset) == KJI_FRAME_HEAD &&
+           memcmp(bytes, file->last_head, KJI_FRAME_HEAD) == 0 &&
+           read_at(fd, bytes, tail, file->last_end - tail) == (ssize_t)tail &&
+           memcmp(bytes, file->last_tail, tail) == 0;
 }
 
 static void begin_anew(kji_event_file *file)
@@ -454,21 +473,38 @@ static void begin_anew(kji_event_file *file)
     file->head_size = 0;
 }
 
-/* Notices what has happened to the file since the last look. */
-static void compare(struct look *look, const struct stat *st)
+/* The file is shorter than what was read. Who copies it anew will soon have it as long as it was;
+ * else it is another file. */
+static bool is_being_rewritten(struct look *look)
+{
+    kji_event_file *file = look->file;
+    note_state(look, KJI_FILE_SHRUNK);
+    return !look->reader->finished && begins_the_same(file, look->fd, look->size) &&
+           look->reader->now_ms - file->since_ms < (int64_t)look->reader->grace_ms;
+}
+
+/* Notices what has happened to the file since the last look. false: nothing can be read now. */
+static bool compare(struct look *look, const struct stat *st)
 {
     kji_event_file *file = look->file;
     int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
     bool replaced = file->ino && (st->st_dev != file->dev || st->st_ino != file->ino);
     look->size = (uint64_t)st->st_size;
     look->changed = replaced || look->size != file->size || mtime_ns != file->mtime_ns;
-    if (file->committed &&
-        (look->size < file->committed || (replaced && !is_the_same(file, look->fd))))
-        begin_anew(file);
     file->dev = st->st_dev;
     file->ino = st->st_ino;
     file->size = look->size;
     file->mtime_ns = mtime_ns;
+    if (look->size < file->committed) {
+        if (is_being_rewritten(look))
+            return false;
+        begin_anew(file);
+    } else if (look->changed && file->committed && !is_the_same(file, look->fd)) {
+        begin_anew(file);
+    } else if (file->state == KJI_FILE_SHRUNK) {
+        file->state = KJI_FILE_CLEAN;
+    }
+    return true;
 }
 
 static bool needs_look(const kji_event_file *file, const kji_event_reader *reader,
@@ -477,7 +513,7 @@ static bool needs_look(const kji_event_file *file, const kji_event_reader *reade
     int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
     return st->st_ino != file->ino || st->st_dev != file->dev ||
            (uint64_t)st->st_size != file->size || mtime_ns != file->mtime_ns || file->values_done ||
-           file->committed < file->size || reader->finished;
+           file->committed != file->size || reader->finished;
 }
 
 static int cannot_open(kji_event_file *file)
@@ -505,9 +541,9 @@ int kji_event_file_read(kji_event_file *file, kji_event_reader *reader)
         return cannot_open(file);
     file->told = false;
     struct look look = {.file = file, .reader = reader, .fd = fd};
-    compare(&look, &st);
+    if (!compare(&look, &st))
+        return 0;
     int r = read_records(&look);
-    take_fingerprint(file, fd);
     shrink_buffer(reader);
     file->dirty = r == 1;
     return r;
@@ -516,7 +552,7 @@ int kji_event_file_read(kji_event_file *file, kji_event_reader *reader)
 int64_t kji_event_file_deadline(const kji_event_file *file, const kji_event_reader *reader)
 {
     bool damaged = file->state == KJI_FILE_HOLE || file->state == KJI_FILE_BAD_HEAD ||
-                   file->state == KJI_FILE_BAD_PAYLOAD;
+                   file->state == KJI_FILE_BAD_PAYLOAD || file->state == KJI_FILE_SHRUNK;
     if (!file->present || !damaged || file->given_up)
         return INT64_MAX;
     return file->since_ms + reader->grace_ms;

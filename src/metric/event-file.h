@@ -18,7 +18,8 @@ enum kji_file_state {
     KJI_FILE_HOLE,        /* zeros where a record should begin */
     KJI_FILE_BAD_HEAD,    /* no record */
     KJI_FILE_BAD_PAYLOAD, /* a record whose content does not match its checksum */
-    KJI_FILE_ERROR        /* it could not be read */
+    KJI_FILE_SHRUNK, /* the file is shorter than what was read: perhaps it is being rewritten */
+    KJI_FILE_ERROR   /* it could not be read */
 };
 
 typedef struct kji_event_file {
@@ -45,11 +46,13 @@ typedef struct kji_event_file {
     uint64_t searched;          /* resynchronising: no record begins before this offset */
     bool given_up;              /* there was none up to `size` */
 
-    /* To recognise the file again when it comes back under another inode. */
-    uint32_t head_crc;
-    uint32_t head_size;
-    uint64_t last_offset;
-    unsigned char last_head[KJI_FRAME_HEAD];
+    /* To recognise the file when it has been replaced or rewritten: the beginning of the first good
+     * record, which holds the time when the file was begun, and the checksums of the last one. */
+    unsigned char head[64];
+    uint32_t head_size; /* 0: there was no good record yet */
+    uint64_t head_offset;
+    uint64_t last_offset, last_end;
+    unsigned char last_head[KJI_FRAME_HEAD], last_tail[4];
 } kji_event_file;
 
 /* Shared by all files of a source. */

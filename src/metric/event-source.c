@@ -86,7 +86,8 @@ static int read_files(struct events *events, int64_t *ret_deadline)
             if (r != 0)
                 return r;
             int64_t deadline = kji_event_file_deadline(file, reader);
-            if (deadline < *ret_deadline)
+            /* One that has passed though it was looked at waits for the next poll. */
+            if (deadline > reader->now_ms && deadline < *ret_deadline)
                 *ret_deadline = deadline;
         }
     }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static char top[64]; /* a fresh folder for each test */
 static char *base;   /* an event file of 21 records with 20 scalars */
@@ -40,16 +41,27 @@ static void append(const char *name, size_t from, size_t to)
     put(name, from, to, O_APPEND);
 }
 
-static kj_source *follow(const char *where, uint32_t flags, uint32_t poll_ms)
+static kj_source *follow_as(const char *where, uint32_t flags, uint32_t poll_ms, uint32_t grace_ms)
 {
     char spec[300];
     snprintf(spec, sizeof spec, "events:%s/%s", top, where);
     kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
     options.flags = flags;
     options.poll_ms = poll_ms;
+    options.grace_ms = grace_ms;
     kj_source *source = NULL;
     assert_int_equal(kj_source_open(spec, &options, &source, NULL), 0);
     return source;
+}
+
+static kj_source *follow(const char *where, uint32_t flags, uint32_t poll_ms)
+{
+    return follow_as(where, flags, poll_ms, 3600000);
+}
+
+static kj_source *follow_with_grace(const char *where, uint32_t grace_ms)
+{
+    return follow_as(where, 0, 3600000, grace_ms);
 }
 
 /* So slow that only inotify can be the reason when something comes. */
@@ -129,6 +141,8 @@ static void test_what_appears_later(void **state)
     kji_rows got = {0};
     kj_source *source = follow_by_inotify("not/yet/there");
     assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 0);
+    struct pollfd wait = {.fd = kj_source_get_fd(source), .events = POLLIN};
+    assert_int_equal(poll(&wait, 1, 0), 0);
     static const char *const folders[] = {"not", "not/yet", "not/yet/there", "not/yet/there/run",
                                           "not/yet/there/run/b"};
     for (size_t k = 0; k < sizeof folders / sizeof *folders; k++) {
@@ -218,7 +232,27 @@ static void test_replaced_by_a_longer_copy(void **state)
     kji_rows_done(&got);
 }
 
-static void test_truncated_file_is_read_anew(void **state)
+/* As object stores and copying tools do: from empty to what it was, and more. */
+static void test_rewritten_in_place(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, base_size / 2);
+    kj_source *source = follow_by_inotify("a");
+    kji_rows_drain(source, &got);
+    put("a/" NAME, 0, 0, O_TRUNC);
+    for (size_t k = 0; k < base_size; k += 50) {
+        kji_rows_drain(source, &got);
+        append("a/" NAME, k, k + 50 < base_size ? k + 50 : base_size);
+    }
+    kji_rows_await(source, &got, base_rows.n);
+    assert_all(&got, 1);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_begun_anew_by_another_writer(void **state)
 {
     (void)state;
     kji_rows got = {0};
@@ -226,11 +260,36 @@ static void test_truncated_file_is_read_anew(void **state)
     append("a/" NAME, 0, base_size);
     kj_source *source = follow_by_inotify("a");
     kji_rows_drain(source, &got);
-    put("a/" NAME, 0, 0, O_TRUNC);
-    assert_int_equal(kji_rows_drain(source, &got), 0);
-    append("a/" NAME, 0, base_size);
+    put("a/" NAME, 88, 300, O_TRUNC); /* begins with another record */
+    assert_int_not_equal(kji_rows_drain(source, &got), 0);
+    append("a/" NAME, 300, base_size);
     kji_rows_await(source, &got, 2 * base_rows.n);
     assert_all(&got, 2);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+static void test_truncated_file_is_read_anew_after_the_grace_time(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, base_size);
+    kj_source *source = follow("a", 0, 3600000);
+    kji_rows_drain(source, &got);
+    assert_int_equal(truncate(in_top("a/" NAME), 300), 0);
+    assert_int_equal(kji_rows_drain(source, &got), 0);
+    kj_source_finish(source);
+    size_t n = kji_rows_drain(source, &got);
+    assert_in_range(n, 1, base_rows.n - 1);
+    kj_source_close(source);
+    kji_rows_done(&got);
+    append("a/" NAME, 300, base_size);
+    source = follow_with_grace("a", 1);
+    kji_rows_drain(source, &got);
+    assert_int_equal(truncate(in_top("a/" NAME), 300), 0);
+    kji_rows_await(source, &got, base_rows.n + n);
+    assert_true(got.rows[base_rows.n].step == base_rows.rows[0].step);
     kj_source_close(source);
     kji_rows_done(&got);
 }
@@ -248,6 +307,25 @@ static void test_other_file_of_the_same_name(void **state)
     assert_int_equal(rename(in_top("a/.copy"), in_top("a/" NAME)), 0);
     kji_rows_await(source, &got, 3 * base_rows.n);
     assert_all(&got, 3);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+/* The same in place, so fast that nobody saw it short; its records even begin where the old ones
+ * ended. */
+static void test_overwritten_in_place(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    append("a/" NAME, 0, base_size);
+    kj_source *source = follow_by_inotify("a");
+    kji_rows_drain(source, &got);
+    put("a/" NAME, 88, base_size, O_TRUNC);
+    append("a/" NAME, 88, base_size);
+    append("a/" NAME, 88, base_size);
+    kji_rows_await(source, &got, 4 * base_rows.n);
+    assert_all(&got, 4);
     kj_source_close(source);
     kji_rows_done(&got);
 }
@@ -308,6 +386,73 @@ static void test_links(void **state)
     assert_string_equal(got.rows[base_rows.n].run, "sub");
     kj_source_close(source);
     kji_rows_done(&got);
+}
+
+static size_t put_varint(unsigned char *to, uint64_t value)
+{
+    size_t n = 0;
+    for (; value > 0x7f; value >>= 7)
+        to[n++] = (unsigned char)(value | 0x80);
+    to[n++] = (unsigned char)value;
+    return n;
+}
+
+/* One event of more than the read buffer: 20,000 scalars in one summary. */
+static void test_large_summary(void **state)
+{
+    (void)state;
+    enum { N = 20000, VALUE_SIZE = 16 };
+    static unsigned char event[N * (VALUE_SIZE + 2) + 20];
+    unsigned char head[KJI_FRAME_HEAD], tail[4], *to = event;
+    *to++ = 0x2a;
+    to += put_varint(to, N * (VALUE_SIZE + 2));
+    for (int k = 0; k < N; k++) {
+        float value = (float)k;
+        to[0] = 0x0a, to[1] = VALUE_SIZE, to[2] = 0x0a, to[3] = 9;
+        char tag[10];
+        snprintf(tag, sizeof tag, "tag_%05d", k);
+        memcpy(to + 4, tag, 9);
+        to[13] = 0x15;
+        memcpy(to + 14, &value, 4);
+        to += VALUE_SIZE + 2;
+    }
+    size_t size = (size_t)(to - event);
+    kji_frame_seal(event, size, head, tail);
+    mkdir(in_top("a"), 0700);
+    int fd = open(in_top("a/" NAME), O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(kji_write_all(fd, head, sizeof head, NULL), 0);
+    assert_int_equal(kji_write_all(fd, event, size, NULL), 0);
+    assert_int_equal(kji_write_all(fd, tail, sizeof tail, NULL), 0);
+    close(fd);
+    append("a/" NAME, 0, base_size);
+    kji_rows got = {.stop_after = 7777};
+    kj_source *source = follow_by_inotify("a");
+    assert_int_equal(kji_rows_drain(source, &got), N + base_rows.n);
+    for (int k = 0; k < N; k++)
+        assert_true(got.rows[k].value == k);
+    kj_source_close(source);
+    kji_rows_done(&got);
+}
+
+/* Root may list everything, so another user is asked for; elsewhere the rights are enough. */
+static void test_folder_that_may_not_be_listed(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    kj_error err = KJ_ERROR_INIT;
+    uid_t user = geteuid();
+    mkdir(in_top("a"), 0700);
+    assert_int_equal(chmod(in_top("a"), 0), 0);
+    assert_int_equal(chmod(top, 0755), 0);
+    if (user == 0)
+        assert_int_equal(seteuid(65534), 0);
+    kj_source *source = follow("a", 0, 3600000);
+    int r = kj_source_step(source, 0, kji_rows_collect, &got, &err);
+    assert_int_equal(seteuid(user), 0);
+    assert_int_equal(r, KJ_EPERM);
+    assert_non_null(strstr(err.message, "cannot list folder"));
+    kj_source_close(source);
+    assert_int_equal(chmod(in_top("a"), 0700), 0);
 }
 
 /* Stopping after every point loses and repeats nothing. */
@@ -401,11 +546,16 @@ int main(void)
         TEST(test_folder_removed_and_made_again),
         TEST(test_polling_only),
         TEST(test_replaced_by_a_longer_copy),
-        TEST(test_truncated_file_is_read_anew),
+        TEST(test_rewritten_in_place),
+        TEST(test_begun_anew_by_another_writer),
+        TEST(test_truncated_file_is_read_anew_after_the_grace_time),
         TEST(test_other_file_of_the_same_name),
+        TEST(test_overwritten_in_place),
         TEST(test_hole_filled_in_later),
         TEST(test_names_that_are_no_event_files),
         TEST(test_links),
+        TEST(test_large_summary),
+        TEST(test_folder_that_may_not_be_listed),
         TEST(test_stopping_early),
         TEST(test_single_bit_flips),
     };

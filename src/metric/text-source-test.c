@@ -191,13 +191,14 @@ static void test_file_that_appears_and_is_replaced(void **state)
     kji_rows got = {0};
     snprintf(path, sizeof path, "%s/later/out.txt", top);
     kj_source *source = open_text("stdout:/loss=(\\S+)/", 0);
+    struct pollfd wait = {.fd = kj_source_get_fd(source), .events = POLLIN};
     assert_int_equal(kji_rows_drain(source, &got), 0);
+    assert_int_equal(poll(&wait, 1, 0), 0);
     char folder[100];
     snprintf(folder, sizeof folder, "%s/later", top);
     mkdir(folder, 0700);
     kji_rows_drain(source, &got);
     append("loss=1\nloss=2\n");
-    struct pollfd wait = {.fd = kj_source_get_fd(source), .events = POLLIN};
     assert_int_equal(poll(&wait, 1, 60000), 1);
     kji_rows_await(source, &got, 2);
     assert_int_equal(truncate(path, 0), 0);
