@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "json.h"
 #include "mem.h"
+#include "number.h"
 
 #include <math.h>
 #include <string.h>
@@ -174,6 +175,16 @@ static int suggest(kj_trial *trial, const char *name, const kji_distribution *wa
     return kji_distribution_to_external(param->distribution, param->internal, ret_value, err);
 }
 
+/* Ranges that may stand in a study, but that nothing can be drawn from. */
+static int check_drawable(const kj_distribution *d, kj_error *err)
+{
+    if (d->kind != KJ_DISTRIBUTION_FLOAT || isfinite(d->high - d->low))
+        return 0;
+    char low[KJI_DOUBLE_TEXT], high[KJI_DOUBLE_TEXT];
+    return kji_fail(err, KJ_EARG, "the range must be finite; it is %s to %s",
+                    kji_double_text(d->low, low), kji_double_text(d->high, high));
+}
+
 int kj_trial_suggest(kj_trial *trial, const char *name, const kj_distribution *distribution,
                      kj_value *ret_value, kj_error *err)
 {
@@ -183,7 +194,9 @@ int kj_trial_suggest(kj_trial *trial, const char *name, const kj_distribution *d
     if (!distribution)
         return kji_fail(err, KJ_EARG, "parameter \"%s\": the distribution is missing", name);
     kji_distribution *wanted;
-    r = kji_distribution_new(distribution, &wanted, err);
+    r = check_drawable(distribution, err);
+    if (r >= 0)
+        r = kji_distribution_new(distribution, &wanted, err);
     if (r < 0)
         return kji_fail_prefix(err, r, "parameter \"%s\"", name);
     r = suggest(trial, name, wanted, ret_value, err);
