@@ -221,10 +221,11 @@ void cli_print_record(struct json_object *record)
     char *verb = cli_clean(verb_text, strlen(verb_text));
     if (json_object_get_boolean(json_object_object_get(record, "dry_run")))
         printf("dry run: %s would be accepted, nothing is changed\n", verb);
-    else if (result && !json_object_object_get_ex(record, "step", NULL)) {
-        if (!put_already(verb, result)) /* the answer to a question */
-            cli_print_yaml(result);
-    } else if (!put_changes(record, state))
+    else if (put_already(verb, result) || put_changes(record, state))
+        ; /* said */
+    else if (result && !json_object_object_get_ex(record, "step", NULL))
+        cli_print_yaml(result); /* the answer to a question */
+    else
         put_plain_record(record, verb, state);
     free(verb);
 }

@@ -5,9 +5,9 @@ the command, processes whose output is waited for line by line."""
 import json
 import os
 import pathlib
-import queue
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -29,7 +29,9 @@ class Process:
             stderr=subprocess.PIPE,
         )
         self.lines = {"stdout": [], "stderr": []}
-        self._queue = queue.Queue()
+        self._looked_at = dict.fromkeys(self.lines, 0)
+        self._open = set(self.lines)
+        self._changed = threading.Condition()
         self._threads = [
             threading.Thread(target=self._read, args=(name,), daemon=True) for name in self.lines
         ]
@@ -38,20 +40,34 @@ class Process:
 
     def _read(self, name):
         for line in getattr(self.popen, name):
-            self.lines[name].append(line.rstrip("\n"))
-            self._queue.put((name, line.rstrip("\n")))
-        self._queue.put((name, None))
+            with self._changed:
+                self.lines[name].append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._open.remove(name)
+            self._changed.notify_all()
+
+    def _find(self, text, streams):
+        for name in streams:
+            while self._looked_at[name] < len(self.lines[name]):
+                line = self.lines[name][self._looked_at[name]]
+                self._looked_at[name] += 1
+                if text in line:
+                    return line
+        return None
 
     def wait_line(self, text, stream=None, timeout=TIMEOUT_S):
-        """The next line that holds `text`, of any stream or the one named."""
-        ended = 0
-        while ended < len(self.lines):
-            name, line = self._queue.get(timeout=timeout)
-            if line is None:
-                ended += 1
-            elif text in line and stream in (None, name):
-                return line
-        raise AssertionError(f"ended without a line with {text!r}: {self.lines}")
+        """The next line that holds `text`, of the stream named or of both. What was looked at in one
+        stream is not looked at again; the other one is left as it is."""
+        streams = [stream] if stream else list(self.lines)
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while (line := self._find(text, streams)) is None:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._open & set(streams):
+                    raise AssertionError(f"no line with {text!r}: {self.lines}")
+                self._changed.wait(left)
+            return line
 
     def wait(self, timeout=TIMEOUT_S):
         """The exit status; all lines have been read afterwards."""
