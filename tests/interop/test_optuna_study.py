@@ -157,6 +157,18 @@ def test_in_turns(url):
     assert peers, "kajitori prunes against Optuna's trials too"
 
 
+def test_at_the_same_time(url):
+    """Both work on the study at once: every number once, nothing lost."""
+    drive(url, "run", 1)
+    driver = subprocess.Popen([DRIVER, url, NAME, "run", "25"], stderr=subprocess.PIPE, text=True)
+    optimize(url, 10)
+    assert driver.wait(timeout=60) == 0, driver.stderr.read()
+    driver.stderr.close()
+    _, theirs = assert_both_see_the_same(url)
+    assert len(theirs) == 36
+    assert sum(t.user_attrs["メモ"]["by"] == "optuna" for t in theirs) == 10
+
+
 def test_kajitori_opens_what_optuna_wrote(url):
     study = optuna.create_study(study_name=NAME, storage=url)
     study.enqueue_trial({"momentum": 0.25, "optimizer": None}, user_attrs={"who": "me"})
