@@ -13,6 +13,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { SHIM_FAILED = 125 }; /* shim-main.c */
+
 static char *last_line(kji_trial_run *run)
 {
     KJI_CLEANUP(kji_freep) char *line = kji_trial_dir_output_end(run->dir_fd, 1, 400);
@@ -52,8 +54,13 @@ static void judge_exit(kji_trial_run *run, const kji_trial_exit *ended, kji_db_j
 
 static void judge_lost(kji_trial_run *run, kji_db_job *job)
 {
-    int killed = kji_trial_dir_sweep(run->record.run_id);
     job->state = KJ_TRIAL_FAIL;
+    if (run->shim_status == SHIM_FAILED) {
+        job->error = kji_format("its shim could not write into %s/%lld (disk full?)",
+                                run->worker->config->trials_dir, (long long)run->number);
+        return;
+    }
+    int killed = kji_trial_dir_sweep(run->record.run_id);
     job->retry = KJI_RETRY_ONCE;
     job->error = killed ? kji_format("lost: its shim was killed; %d of its processes were left and "
                                      "were ended; its parameters wait to be tried again",

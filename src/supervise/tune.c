@@ -21,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <time.h>
 
 struct kj_tune {
     kji_tune_config config;
@@ -121,6 +122,21 @@ static int get_study_id(kj_tune *tune, char **ret_id, kj_error *err)
 
 /* ---- the folder of trials ---- */
 
+/*
+ * A worker that was killed while it started a shim leaves a child that has the lock until it has
+ * become the shim; so a refusal must last for a second to be one.
+ */
+static bool lock_for_good(int fd)
+{
+    enum { TRIES = 100 };
+    for (int k = 0; k < TRIES; k++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    return false;
+}
+
 static int lock_trials_dir(kji_tune_config *config, kj_error *err)
 {
     int r = kji_open_dir(config->trials_dir, false, &config->trials_fd, err);
@@ -130,7 +146,7 @@ static int lock_trials_dir(kji_tune_config *config, kj_error *err)
         openat(config->trials_fd, "worker.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (config->worker_lock < 0)
         return kji_fail_errno(err, KJ_EPERM, errno, "%s/worker.lock", config->trials_dir);
-    if (flock(config->worker_lock, LOCK_EX | LOCK_NB) < 0) {
+    if (!lock_for_good(config->worker_lock)) {
         char pid[32] = "";
         ssize_t size = pread(config->worker_lock, pid, sizeof pid - 1, 0);
         pid[size > 0 ? strcspn(pid, "\n") : 0] = 0;

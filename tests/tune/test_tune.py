@@ -7,8 +7,10 @@ Nothing sleeps to wait: programs block on FIFOs or for ever, tests wait for line
 import json
 import os
 import pathlib
+import random
 import signal
 import sqlite3
+import subprocess
 import sys
 import textwrap
 import time
@@ -660,3 +662,72 @@ def test_old_values_are_not_the_trials(study):
 def test_lists_pruners_and_samplers(place):
     assert "n_startup_trials" in place.kajitori("tune", "--pruner", "help").stdout
     assert "random" in place.kajitori("tune", "--sampler", "help").stdout
+
+
+# ---- at a terminal ----
+
+
+def test_one_line_on_a_terminal(study, place):
+    study.program[2] = "2"
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [place.command, *map(str, study.words(3))], env=place.env, cwd=study.folder, stderr=theirs, stdout=theirs
+    )
+    os.close(theirs)
+    screen = b""
+    while chunk := read_terminal(ours):
+        screen += chunk
+    os.close(ours)
+    assert process.wait() == 0
+    lines = screen.decode().split("\r")
+    assert any("3/3 trials, 0 running, 1 pruned, 0 failed, best" in line for line in lines), lines
+    assert not any("started" in line for line in lines)
+    assert "number" in lines[-1] or "steps:" in screen.decode()
+
+
+def read_terminal(fd):
+    try:
+        return os.read(fd, 4096)
+    except OSError:  # the other side is closed
+        return b""
+
+
+# ---- chaos ----
+
+
+def test_workers_killed_at_any_moment(study):
+    """However often the worker is killed: no number twice, each trial ends once, nothing is left."""
+    marker = f"kajitori-marker-{os.getpid()}-{time.monotonic_ns()}"
+    study.write(
+        "train.py",
+        """
+        import os, sys, time
+        trial = os.environ["KAJITORI_TRIAL"]
+        with open("started", "a") as file:
+            file.write(trial + "\\n")
+        for step in range(4):
+            print(f"step={step} loss={float(sys.argv[1])}")
+            time.sleep(0.01)
+        """,
+    )
+    study.program = [sys.executable, "train.py", "{x}", marker]
+    study.options = ["--pruner", "none", "--jobs", "3"]
+    chance = random.Random(3)
+    soak = bool(os.environ.get("KAJITORI_SOAK"))
+    for _ in range(200 if soak else 12):
+        tune = study.start(100000)
+        tune.wait_line("study train")
+        for _ in range(chance.randrange(4)):
+            tune.wait_line("trial")
+        time.sleep(chance.random() * 0.03)  # not to wait for something: any moment will do
+        tune.popen.kill()
+        tune.wait()
+    finished = len(study.states())
+    rows = study.table(finished + 3)
+    assert [row["number"] for row in rows] == list(range(len(rows)))
+    assert {row["state"] for row in rows} <= {"COMPLETE", "FAIL"}, rows
+    assert all(row["reason"].startswith("lost") for row in rows if row["state"] == "FAIL")
+    started = (study.folder / "started").read_text().split()
+    assert len(started) == len(set(started))
+    assert all(row["steps"] == 4 for row in rows if row["state"] == "COMPLETE")
+    assert processes_with(marker) == []
