@@ -466,7 +466,6 @@ static void begin_anew(kji_event_file *file)
     kji_log(KJ_LOG_INFO, "%s: replaced or truncated, read again from its beginning", file->path);
     file->committed = file->records = 0;
     file->values_done = 0;
-    file->generation++;
     file->state = KJI_FILE_CLEAN;
     file->searched = 0;
     file->given_up = false;

@@ -39,7 +39,6 @@ typedef struct kji_event_file {
     uint64_t committed; /* offset behind the last record that was delivered or skipped */
     uint64_t records;
     size_t values_done; /* of the record at `committed`: the caller stopped in its middle */
-    uint32_t generation;
 
     enum kji_file_state state;
     int64_t first_ms, since_ms; /* when this state was first seen; when its grace began */

@@ -39,6 +39,19 @@ static void test_good_specs(void **state)
     check_parts("stdout:/a:b/c=(\\S+)/", "a:b/c=(\\S+)", NULL);
 }
 
+static void test_every_kind_fills_its_table(void **state)
+{
+    (void)state;
+    for (size_t k = 0; kji_source_kinds[k]; k++) {
+        const kji_source_kind *kind = kji_source_kinds[k];
+        assert_int_equal(kind->size, sizeof *kind);
+        assert_true(kind->instance_size > 0);
+        assert_true(kind->split && kind->open && kind->close && kind->step && kind->count);
+        assert_int_equal(strncmp(kind->syntax, kind->name, strlen(kind->name)), 0);
+        assert_int_equal(kind->syntax[strlen(kind->name)], ':');
+    }
+}
+
 static void test_bad_specs(void **state)
 {
     (void)state;
@@ -222,11 +235,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_specs),
-        cmocka_unit_test(test_bad_specs),
-        TEST(test_selection),
-        TEST(test_listing_tells_what_exists),
-        TEST(test_bad_options),
+        cmocka_unit_test(test_good_specs),    cmocka_unit_test(test_every_kind_fills_its_table),
+        cmocka_unit_test(test_bad_specs),     TEST(test_selection),
+        TEST(test_listing_tells_what_exists), TEST(test_bad_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
