@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
 static char root[64];
 
@@ -145,6 +146,39 @@ static void test_what_is_no_run_is_left_alone(void **state)
     assert_true(exists("being-made/run.json"));
     assert_int_equal(access(lock, F_OK), 0);
     kji_test_remove_tree(outside);
+}
+
+/* Makes a folder look as if nothing had happened in it for an hour. */
+static void age(const char *name)
+{
+    struct timespec times[2];
+    clock_gettime(CLOCK_REALTIME, &times[0]);
+    times[0].tv_sec -= 3600;
+    times[1] = times[0];
+    assert_int_equal(utimensat(AT_FDCWD, path_of(name), times, 0), 0);
+}
+
+static void test_folders_that_were_never_finished(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"no-lock", ".new-no-lock", ".new-dead", ".new-young"};
+    for (size_t k = 0; k < 4; k++)
+        assert_int_equal(mkdir(path_of(names[k]), 0700), 0);
+    put_file(".new-dead/lock", "");
+    for (size_t k = 0; k < 3; k++)
+        age(names[k]);
+    close(make_run(".new-live", 1));
+    int live = open(path_of(".new-live/lock"), O_RDONLY | O_CLOEXEC);
+    assert_int_equal(flock(live, LOCK_EX), 0);
+    age(".new-live");
+    kj_run_list *list = load();
+    assert_int_equal(kj_run_list_size(list), 0);
+    kj_run_list_free(list);
+    for (size_t k = 0; k < 3; k++)
+        assert_false(exists(names[k]));
+    assert_true(exists(".new-young"));
+    assert_true(exists(".new-live/ctl"));
+    close(live);
 }
 
 static void test_damaged_run_json_does_not_hide_a_run(void **state)
@@ -280,6 +314,7 @@ int main(void)
         TEST(test_live_runs_oldest_first),
         TEST(test_dead_runs_are_removed),
         TEST(test_what_is_no_run_is_left_alone),
+        TEST(test_folders_that_were_never_finished),
         TEST(test_damaged_run_json_does_not_hide_a_run),
         TEST(test_places),
         TEST(test_pick),

@@ -148,7 +148,7 @@ static void remove_dead(int parent_fd, const char *id, int run_fd)
 static bool is_young(int dir_fd)
 {
     struct stat st;
-    return fstat(dir_fd, &st) == 0 && time(NULL) - st.st_ctime < UNLOCKED_GRACE_S;
+    return fstat(dir_fd, &st) == 0 && time(NULL) - st.st_mtime < UNLOCKED_GRACE_S;
 }
 
 /* Whether the run of this folder lives. A dead one is removed. */

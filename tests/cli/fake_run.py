@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run that answers as it is told, for what no honest program says (docs/protocol.md)."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -38,7 +39,11 @@ class FakeRun:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
-        with connection, connection.makefile("r") as lines:
+        with (
+            contextlib.suppress(ConnectionError),  # the command has seen enough
+            connection,
+            connection.makefile("r") as lines,
+        ):
             for line in lines:
                 request = json.loads(line)
                 self.requests.append(request)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 
 import pytest
 
@@ -143,6 +144,14 @@ def test_watch_until_the_run_ends(place, digits):
     assert "digits-one has ended" in table.err
 
 
+def test_interrupted_watch_leaves_the_run_alone(place, digits):
+    watching = place.start_kajitori("watch")
+    watching.wait_line("validation/accuracy = ")
+    watching.popen.send_signal(signal.SIGINT)
+    assert watching.wait() == -signal.SIGINT
+    assert place.json("status")["state"] == "running"
+
+
 def test_log_follow(place, digits):
     following = place.start_kajitori("log", "--follow")
     following.wait_line("run started")
@@ -222,6 +231,15 @@ def test_run_ends_before_the_command_is_applied(place, digits):
     assert waiting.wait() == 6
     assert waiting.err.count("\n") == 0
     assert "ended" in waiting.err
+
+
+def test_stop_that_an_earlier_one_replaces(place, digits):
+    following = place.start_kajitori("log", "--follow")
+    waiting = place.start_kajitori("stop", "--at", "step:99999999", "--wait", "applied")
+    following.wait_line("scheduled")
+    finish(place, digits)
+    assert waiting.wait() == 6
+    assert "replaced by the earlier stop" in waiting.err
 
 
 def test_killed_run(place, digits):

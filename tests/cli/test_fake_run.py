@@ -2,6 +2,9 @@
 """The verbs against a fake run: what is printed, what is cleaned, how failures end."""
 
 import json
+import os
+import pty
+import subprocess
 
 import pytest
 from fake_run import FakeRun, event
@@ -109,6 +112,31 @@ def test_ps(place, fake):
         line.split("\t")[0]
         for line in place.kajitori("ps", "--format", "value").stdout.splitlines()
     ] == ["a-1", "b-2"]
+
+
+def on_terminal(place, *words, **env):
+    """What the command writes to a terminal."""
+    main, terminal = pty.openpty()
+    done = subprocess.run(
+        [place.command, *words],
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        env={**place.env, **env},
+    )
+    os.close(terminal)
+    text = os.read(main, 65536).decode()
+    os.close(main)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return text
+
+
+def test_colours_only_on_a_terminal(place, fake):
+    fake(answers={"status": {**STATUS, "state": "ru\x1b[5mnning"}})
+    text = on_terminal(place, "ps")
+    assert text.startswith("\x1b[1mid ")
+    assert text.count("\x1b") == 2
+    assert "\x1b" not in on_terminal(place, "ps", NO_COLOR="1")
+    assert "\x1b" not in place.kajitori("ps").stdout
 
 
 def test_ps_of_a_run_that_does_not_answer(place, fake):
