@@ -220,15 +220,17 @@ static void interrupt_all(kji_worker *worker, bool at_once)
     }
 }
 
+static const char stop_text[] =
+    "stopping the running trials; their parameters are tried again next "
+    "time (once more: kill them)";
+static const char *const level_texts[] = {
+    "no new trials; those that run go on to their end (once more: stop them)", stop_text,
+    "killing the running trials; their parameters are tried again next time"};
+
 static void on_level(kji_worker *worker, int level)
 {
-    static const char *const texts[] = {
-        "no new trials; those that run go on to their end (once more: stop them)",
-        "stopping the running trials; their parameters are tried again next time (once more: kill "
-        "them)",
-        "killing the running trials; their parameters are tried again next time"};
     worker->level = level;
-    kji_worker_emit(worker, KJ_TUNE_INTERRUPTED, -1, texts[level - 1]);
+    kji_worker_emit(worker, KJ_TUNE_INTERRUPTED, -1, level_texts[level - 1]);
     if (level == 2)
         interrupt_all(worker, false);
     if (level == 3) {

@@ -66,7 +66,9 @@ class Study:
         return json.loads(self.run(trials, "--format", "json", *more, status=status).stdout)
 
     def start(self, trials, *more):
-        return self.place.start_kajitori(*self.words(trials, "--format", "json", *more), cwd=self.folder)
+        return self.place.start_kajitori(
+            *self.words(trials, "--format", "json", *more), cwd=self.folder
+        )
 
     def trial_file(self, number, name):
         return self.trials_dir / str(number) / name
@@ -138,7 +140,8 @@ def test_a_study_completes_and_goes_on(study):
     assert [row["number"] for row in again] == [0, 1, 2, 3, 4, 5]
     assert again[:4] == rows
     done = study.run(6)
-    assert "resumed" in done.stderr and "best: trial" in done.stdout
+    assert "resumed" in done.stderr
+    assert "best: trial" in done.stdout
     assert "started" not in done.stderr
 
 
@@ -174,12 +177,16 @@ def test_what_the_program_is_given(study):
     row = study.table(1)[0]
     output = study.trial_file(0, "output.log").read_text()
     x, opt = row["params"]["x"], row["params"]["opt"]
-    assert isinstance(x, int) and 1 <= x <= 4 and opt in ("adam", "sgd")
+    assert isinstance(x, int)
+    assert 1 <= x <= 4
+    assert opt in ("adam", "sgd")
     record = study.trial_json(0, "trial.json")
     assert f"env train 0 {record['run_id']} 1 {os.environ.get('HOME')}" in output
     assert f"argv ['{x}', '--o={opt}', '{{0}}', 'train'] stdin '' group True" in output
-    assert "to stderr" in output and "fds [0, 1, 2]" in output
-    assert record["run_id"].startswith("train-0-") and record["params"] == row["params"]
+    assert "to stderr" in output
+    assert "fds [0, 1, 2]" in output
+    assert record["run_id"].startswith("train-0-")
+    assert record["params"] == row["params"]
     assert study.trial_json(0, "exit.json")["exit_code"] == 0
 
 
@@ -192,17 +199,23 @@ def test_median_prunes_with_sigterm(study):
     rows = study.table(4)
     assert [row["state"] for row in rows] == ["COMPLETE"] * 2 + ["PRUNED"] * 2
     for row in rows[2:]:
-        assert "median" in row["reason"] and row["steps"] == 1 and row["value"] == 10.0
+        assert "median" in row["reason"]
+        assert row["steps"] == 1
+        assert row["value"] == 10.0
         assert study.trial_json(row["number"], "exit.json")["signal"] == signal.SIGTERM
-    assert "being stopped: SIGTERM" in done.stderr and "SIGKILL" not in done.stderr
+    assert "being stopped: SIGTERM" in done.stderr
+    assert "SIGKILL" not in done.stderr
     assert "8 of 12 reported (33% saved)" in done.stdout
 
 
 def test_sigkill_when_sigterm_is_ignored(study):
-    study.write("train.py", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM)
+    study.write(
+        "train.py", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM
+    )
     study.program[2] = "2"
     done = study.run(3, "--grace", "0.2")
-    assert "being stopped: SIGTERM" in done.stderr and "being stopped: SIGKILL" in done.stderr
+    assert "being stopped: SIGTERM" in done.stderr
+    assert "being stopped: SIGKILL" in done.stderr
     assert study.states()[2] == (2, "PRUNED")
     assert study.trial_json(2, "exit.json")["signal"] == signal.SIGKILL
 
@@ -251,13 +264,15 @@ def digits_study(place, first_bad):
 def test_a_program_with_the_channel_is_asked(place):
     study = digits_study(place, 2)
     done = study.run(3)
-    assert "being stopped: channel" in done.stderr and "SIGTERM" not in done.stderr
+    assert "being stopped: channel" in done.stderr
+    assert "SIGTERM" not in done.stderr
     assert study.states() == [(0, "COMPLETE"), (1, "COMPLETE"), (2, "PRUNED")]
     assert study.trial_json(2, "exit.json")["exit_code"] == 0
     assert "stopped at step" in study.trial_file(2, "output.log").read_text()
     run_id = study.trial_json(2, "trial.json")["run_id"]
-    stop = [record for record in place.journal(run_id) if record.get("verb") == "stop"][0]
-    assert stop["by"] == "pruner" and "median" in stop["reason"]
+    stop = next(record for record in place.journal(run_id) if record.get("verb") == "stop")
+    assert stop["by"] == "pruner"
+    assert "median" in stop["reason"]
 
 
 def test_stopped_by_a_person(place):
@@ -267,7 +282,8 @@ def test_stopped_by_a_person(place):
     place.kajitori("stop", study.trial_json(0, "trial.json")["run_id"], "--by", "ann")
     assert tune.wait() == 0
     row = json.loads(tune.out)[0]
-    assert row["state"] == "COMPLETE" and row["reason"] == "stopped by ann"
+    assert row["state"] == "COMPLETE"
+    assert row["reason"] == "stopped by ann"
 
 
 # ---- interrupts ----
@@ -317,18 +333,28 @@ def test_interrupted_twice_stops_them_and_tries_again(study):
     study.program[2] = "99"  # the program is well now
     again = study.table(4)
     assert [row["state"] for row in again] == ["COMPLETE", "FAIL", "FAIL"] + ["COMPLETE"] * 3
-    assert sorted(again[n]["params"]["x"] for n in (3, 4)) == sorted(again[n]["params"]["x"] for n in (1, 2))
+    assert sorted(again[n]["params"]["x"] for n in (3, 4)) == sorted(
+        again[n]["params"]["x"] for n in (1, 2)
+    )
 
 
 def test_sigterm_stops_at_once(study):
     tune = waiting_study(study)
     tune.popen.send_signal(signal.SIGTERM)
     assert tune.wait() == 130
-    assert [state for _, state in study.states()] == ["COMPLETE", "FAIL", "FAIL", "WAITING", "WAITING"]
+    assert [state for _, state in study.states()] == [
+        "COMPLETE",
+        "FAIL",
+        "FAIL",
+        "WAITING",
+        "WAITING",
+    ]
 
 
 def test_interrupted_three_times_kills(study):
-    study.write("train.py", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM)
+    study.write(
+        "train.py", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM
+    )
     tune = waiting_study(study, 4, "--grace", "600")
     tune.popen.send_signal(signal.SIGTERM)
     tune.wait_line("SIGTERM")
@@ -388,7 +414,11 @@ def test_what_ended_meanwhile_is_finished_from_disk(study):
     os.kill(study.trial_json(1, "shim.json")["pid"], signal.SIGTERM)
     wait_for(study.trial_file(1, "exit.json"))
     rows = study.table(3)
-    assert [(row["state"], row["steps"]) for row in rows] == [("COMPLETE", 3), ("FAIL", 1), ("FAIL", 1)]
+    assert [(row["state"], row["steps"]) for row in rows] == [
+        ("COMPLETE", 3),
+        ("FAIL", 1),
+        ("FAIL", 1),
+    ]
     assert "signal 15" in rows[2]["reason"]
 
 
@@ -414,7 +444,8 @@ def test_a_killed_shim_is_a_lost_trial_and_repeated_once(study):
     assert tune.wait() == 0, tune.err
     rows = json.loads(tune.out)
     assert [row["state"] for row in rows] == ["FAIL", "COMPLETE"]
-    assert rows[0]["reason"].startswith("lost") and rows[0]["params"] == rows[1]["params"]
+    assert rows[0]["reason"].startswith("lost")
+    assert rows[0]["params"] == rows[1]["params"]
     until(lambda: processes_with(marker) == [])
 
 
@@ -432,23 +463,23 @@ def test_a_second_worker_is_refused(study):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (dict(program=["python3", "train.py", "{unit}"]), "unknown name {unit}"),
-        (dict(program=["python3", "train.py", "{x"]), 'single "{"'),
-        (dict(program=["python3", "train.py"]), "parameter x is not used"),
-        (dict(program=["no-such-program", "{x}"]), "no-such-program: not found in PATH"),
-        (dict(program=["./train.py", "{x}"]), "not executable"),
-        (dict(params=["x=1"]), "neither a range nor choices"),
-        (dict(params=["x=0..1", "x=0..2"]), "given twice"),
-        (dict(params=["trial=0..1"]), "this name is taken"),
-        (dict(metric="events:logs/{trial}"), "events:DIR:TAG"),
-        (dict(metric="stdout:/(/"), "stdout:"),
-        (dict(metric="nowhere:x"), "unknown metric source"),
-        (dict(options=["--pruner", "medain"]), "median"),
-        (dict(options=["--pruner", "median:warmup=3"]), "warmup"),
-        (dict(options=["--sampler", "tpee"]), "tpee"),
-        (dict(options=["--grace", "soon"]), "--grace soon"),
-        (dict(options=["--jobs", "0"]), "--jobs 0"),
-        (dict(options=["--minimize", "--maximize"]), "exclude each other"),
+        ({"program": ["python3", "train.py", "{unit}"]}, "unknown name {unit}"),
+        ({"program": ["python3", "train.py", "{x"]}, 'single "{"'),
+        ({"program": ["python3", "train.py"]}, "parameter x is not used"),
+        ({"program": ["no-such-program", "{x}"]}, "no-such-program: not found in PATH"),
+        ({"program": ["./train.py", "{x}"]}, "not executable"),
+        ({"params": ["x=1"]}, "neither a range nor choices"),
+        ({"params": ["x=0..1", "x=0..2"]}, "given twice"),
+        ({"params": ["trial=0..1"]}, "this name is taken"),
+        ({"metric": "events:logs/{trial}"}, "events:DIR:TAG"),
+        ({"metric": "stdout:/(/"}, "stdout:"),
+        ({"metric": "nowhere:x"}, "unknown metric source"),
+        ({"options": ["--pruner", "medain"]}, "median"),
+        ({"options": ["--pruner", "median:warmup=3"]}, "warmup"),
+        ({"options": ["--sampler", "tpee"]}, "tpee"),
+        ({"options": ["--grace", "soon"]}, "--grace soon"),
+        ({"options": ["--jobs", "0"]}, "--jobs 0"),
+        ({"options": ["--minimize", "--maximize"]}, "exclude each other"),
     ],
 )
 def test_refused_before_anything_is_started(study, change, said):
@@ -467,7 +498,8 @@ def test_no_command(study, place):
 def test_a_program_that_fails_at_once(study):
     study.write("train.py", "print('hello')\nraise SystemExit('no data here')\n")
     done = study.run(24, status=1)
-    assert "all 3 failed" in done.stderr and "no data here" in done.stderr
+    assert "all 3 failed" in done.stderr
+    assert "no data here" in done.stderr
     assert [state for _, state in study.states()] == ["FAIL"] * 3
     assert "exit status 1" in done.stderr
 
@@ -500,12 +532,13 @@ def test_a_changed_search_space(study):
     study.run(1)
     study.params = ["x=0..2"]
     done = study.run(2, status=1)
-    assert "parameter x was 0.0..1.0 and is now 0.0..2.0" in done.stderr and "--study NAME" in done.stderr
+    assert "parameter x was 0.0..1.0 and is now 0.0..2.0" in done.stderr
+    assert "--study NAME" in done.stderr
     study.params = ["x=0..1", "y=1|2"]
     study.program += ["{y}"]
     assert "parameter y was not there" in study.run(2, status=1).stderr
     study.run(1, "--study", "other")
-    study.params, study.program = ["y=1|2"], study.program[:3] + ["{y}"]
+    study.params, study.program = ["y=1|2"], [*study.program[:3], "{y}"]
     assert "parameter y was not there" in study.run(2, status=1).stderr
     assert len(study.states()) == 2
 
@@ -556,7 +589,9 @@ def test_a_locked_database(study):
     db.execute("ROLLBACK")
     db.close()
     assert tune.wait() == 0, tune.err
-    assert [(row["state"], row["value"], row["steps"]) for row in json.loads(tune.out)] == [("COMPLETE", 0.5, 2)]
+    assert [(row["state"], row["value"], row["steps"]) for row in json.loads(tune.out)] == [
+        ("COMPLETE", 0.5, 2)
+    ]
 
 
 # ---- event files ----
@@ -638,7 +673,8 @@ def test_a_tag_that_never_appears(study):
     study.metric = "events:logs/{trial}:validation/epoch_loss"
     study.program = [sys.executable, "train.py", "{trial}", "{x}"]
     done = study.run(1, status=1)
-    assert "never appeared" in done.stderr and "validation/epoch_accuracy" in done.stderr
+    assert "never appeared" in done.stderr
+    assert "validation/epoch_accuracy" in done.stderr
 
 
 def test_old_values_are_not_the_trials(study):
@@ -656,7 +692,8 @@ def test_old_values_are_not_the_trials(study):
     study.run(1)
     study.write("train.py", "print('writes nothing')")
     done = study.run(1, "--study", "other", status=1)
-    assert "values from before this trial" in done.stderr and "ended without a value" in done.stderr
+    assert "values from before this trial" in done.stderr
+    assert "ended without a value" in done.stderr
 
 
 def test_lists_pruners_and_samplers(place):
@@ -671,7 +708,11 @@ def test_one_line_on_a_terminal(study, place):
     study.program[2] = "2"
     ours, theirs = os.openpty()
     process = subprocess.Popen(
-        [place.command, *map(str, study.words(3))], env=place.env, cwd=study.folder, stderr=theirs, stdout=theirs
+        [place.command, *map(str, study.words(3))],
+        env=place.env,
+        cwd=study.folder,
+        stderr=theirs,
+        stdout=theirs,
     )
     os.close(theirs)
     screen = b""
