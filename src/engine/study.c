@@ -126,12 +126,20 @@ static int find_or_create(kj_study *study, const kj_study_options *options, kj_e
     if (!(options->flags & KJ_STUDY_CREATE))
         return unknown_study(study, err);
     study->direction = options->direction ? options->direction : KJ_DIRECTION_MINIMIZE;
-    r = ops->create_study(self, study->name, study->direction, &study->id, err);
-    if (r != KJ_EEXIST || !(options->flags & KJ_STUDY_LOAD))
+    kj_error failure = KJ_ERROR_INIT;
+    r = ops->create_study(self, study->name, study->direction, &study->id, &failure);
+    if (r >= 0)
         return r;
+    if (r != KJ_EEXIST || !(options->flags & KJ_STUDY_LOAD)) {
+        if (err)
+            *err = failure;
+        return r;
+    }
     /* Another process was faster. */
     r = ops->find_study(self, study->name, &row, err);
-    return r == 1 ? adopt(study, &row, options, err) : r < 0 ? r : KJ_EEXIST;
+    if (r == 0)
+        return kji_fail(err, KJ_ENOENT, "study \"%s\" was deleted meanwhile", study->name);
+    return r < 0 ? r : adopt(study, &row, options, err);
 }
 
 static int set_up(kj_study *study, const kj_study_options *options, kj_error *err)
