@@ -9,9 +9,11 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static char top[64]; /* a fresh folder for each test */
@@ -455,6 +457,27 @@ static void test_folder_that_may_not_be_listed(void **state)
     assert_int_equal(chmod(in_top("a"), 0700), 0);
 }
 
+static void ignore_signal(int number)
+{
+    (void)number;
+}
+
+static void test_a_signal_ends_the_wait(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    struct sigaction action = {.sa_handler = ignore_signal}, old;
+    struct itimerval every_ms = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+    kj_source *source = follow_by_inotify("a");
+    assert_int_equal(sigaction(SIGALRM, &action, &old), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &every_ms, NULL), 0);
+    assert_int_equal(kj_source_step(source, -1, kji_rows_collect, &got, NULL), 0);
+    assert_int_equal(kj_source_step(source, 3600000, kji_rows_collect, &got, NULL), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &old, NULL), 0);
+    kj_source_close(source);
+}
+
 /* Stopping after every point loses and repeats nothing. */
 static void test_stopping_early(void **state)
 {
@@ -556,6 +579,7 @@ int main(void)
         TEST(test_links),
         TEST(test_large_summary),
         TEST(test_folder_that_may_not_be_listed),
+        TEST(test_a_signal_ends_the_wait),
         TEST(test_stopping_early),
         TEST(test_single_bit_flips),
     };

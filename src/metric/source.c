@@ -140,8 +140,7 @@ int kj_source_step(kj_source *source, int timeout_ms, kj_point_fn fn, void *user
         int64_t left = deadline - kji_monotonic_ms();
         if (timeout_ms > 0 && left <= 0)
             return 0;
-        int came = kji_watch_wait(&source->watch, timeout_ms < 0 ? -1 : (int)left);
-        if (!came && timeout_ms < 0)
+        if (!kji_watch_wait(&source->watch, timeout_ms < 0 ? -1 : (int)left))
             return 0;
     }
 }
