@@ -19,7 +19,8 @@
  * A helper thread owns the doors (FIFO, socket) and answers questions at once, also while the
  * training is inside a long call. Commands that change something are carried out in the thread that
  * calls kj_run_begin_step, kj_run_poll or kj_run_end_epoch, and only there: callbacks (setters,
- * verbs) never run anywhere else. These calls cost one atomic load while there is nothing to do.
+ * verbs) never run anywhere else. kj_run_poll costs one atomic load while there is nothing to do,
+ * kj_run_begin_step a store and two.
  *
  * All functions of one run are for one thread, the training thread, unless said otherwise. After
  * fork() the child's copy of a run is deaf: its calls do nothing, the doors stay with the parent.
@@ -90,7 +91,7 @@ KJ_API const char *kj_run_dir(const kj_run *run);
  * What the calls below return, as bits. A stop stays set once it was applied.
  */
 enum kj_run_bits {
-    KJ_RUN_STOP = 1, /* a stop was applied: leave the training loop */
+    KJ_RUN_STOP = 1,       /* a stop was applied: leave the training loop */
     KJ_RUN_INTERRUPTED = 2 /* only with KJ_RUN_INTERRUPTIBLE: the run is still paused; look at the
                               signal, then call again */
 };
@@ -111,8 +112,8 @@ KJ_API int kj_run_begin_step(kj_run *run, int64_t step);
 /* Epoch number `epoch` (0-based) begins: publishes the counter, then as kj_run_poll. */
 KJ_API int kj_run_begin_epoch(kj_run *run, int64_t epoch);
 
-/* The epoch ends: carries out what was scheduled for the end of this or an earlier epoch
- * (at=epoch), then as kj_run_poll. */
+/* The epoch ends: reads all parameters anew, carries out what was scheduled for the end of this or
+ * an earlier epoch (at=epoch), then as kj_run_poll. */
 KJ_API int kj_run_end_epoch(kj_run *run, int64_t epoch);
 
 /* Nonzero once a stop was applied. Any thread. */

@@ -18,9 +18,10 @@ static inline void kji_freep(void *pointer_to_pointer)
 
 static inline void kji_closep(int *fd)
 {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+    int closing = *fd;
+    *fd = -1; /* first, so that a fork in between never closes a number that is somebody else's */
+    if (closing >= 0)
+        close(closing);
 }
 
 /* Hands a pointer over: the variable is NULL afterwards. */

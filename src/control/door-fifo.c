@@ -69,7 +69,7 @@ int kji_fifo_open_own(kji_fifo *fifo, int dir_fd, const char *dir, kj_error *err
     fifo->path = kji_format("%s/ctl", dir);
     if (!fifo->path)
         return kji_fail_memory(err);
-    if (mkfifoat(dir_fd, "ctl", 0600) < 0)
+    if (mkfifoat(dir_fd, "ctl", 0600) < 0 || fchmodat(dir_fd, "ctl", 0600, 0) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot make the FIFO %s", fifo->path);
     fifo->fd = openat(dir_fd, "ctl", O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     if (fifo->fd < 0)

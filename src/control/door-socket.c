@@ -27,7 +27,7 @@ enum {
 
 void kji_socket_init(kji_socket_door *door)
 {
-    *door = (kji_socket_door){.fd = -1};
+    *door = (kji_socket_door){.fd = -1, .spare_fd = -1};
     for (size_t k = 0; k < KJI_CLIENTS_MAX; k++)
         door->client[k].fd = -1;
 }
@@ -54,7 +54,14 @@ int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error
         r = kji_fail_errno(err, KJ_EIO, errno, "cannot make the socket %s/sock", dir);
         kji_closep(&door->fd);
     }
+    door->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return r;
+}
+
+static void close_listening(kji_socket_door *door)
+{
+    kji_closep(&door->fd);
+    kji_closep(&door->spare_fd);
 }
 
 /* ---- connections ---- */
@@ -151,12 +158,25 @@ static void admit(kji_socket_door *door, int fd, int epoll_fd, uint64_t first_so
                            .out = KJI_STRBUF_INIT};
 }
 
+/* The process has no descriptor left. The caller is taken off the queue and let go; else epoll
+ * would report him for ever. */
+static void turn_away_without_descriptor(kji_socket_door *door)
+{
+    kji_closep(&door->spare_fd);
+    int fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0)
+        turn_away(fd, "the training has no file descriptor left");
+    door->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 void kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_source)
 {
     kji_forks_hold();
     int fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
         admit(door, fd, epoll_fd, first_source);
+    else if (errno == EMFILE || errno == ENFILE)
+        turn_away_without_descriptor(door);
     kji_forks_release();
 }
 
@@ -329,12 +349,12 @@ void kji_socket_done(kji_socket_door *door, kj_run *run)
         say_goodbye(&door->client[k], run, deadline_ms);
         client_done(&door->client[k], run);
     }
-    kji_closep(&door->fd);
+    close_listening(door);
 }
 
 void kji_socket_close_fds(kji_socket_door *door)
 {
-    kji_closep(&door->fd);
+    close_listening(door);
     for (size_t k = 0; k < KJI_CLIENTS_MAX; k++)
         kji_closep(&door->client[k].fd);
 }

@@ -32,7 +32,8 @@ typedef struct kji_client {
 } kji_client;
 
 typedef struct kji_socket_door {
-    int fd; /* listening; -1: closed */
+    int fd;       /* listening; -1: closed */
+    int spare_fd; /* given up for a moment when descriptors run out */
     kji_client client[KJI_CLIENTS_MAX];
 } kji_socket_door;
 

@@ -49,11 +49,12 @@ static void serve_fifo(kji_helper *helper, kji_fifo *fifo)
     pthread_mutex_unlock(&helper->run->lock);
 }
 
-static kji_fifo *fifo_of_watch(kji_helper *helper, int watch)
+static void serve_watch(kji_helper *helper, kji_fifo *fifo, uint32_t mask)
 {
-    if (watch == helper->ctl.watch)
-        return &helper->ctl;
-    return watch == helper->user.watch ? &helper->user : NULL;
+    if (mask & (IN_CLOSE_WRITE | IN_Q_OVERFLOW)) /* an event that was lost may have been a close */
+        kji_fifo_writer_closed(fifo, helper->run);
+    if (mask & (IN_ATTRIB | IN_DELETE_SELF))
+        kji_fifo_check_path(fifo, helper->run);
 }
 
 static void serve_inotify(kji_helper *helper)
@@ -63,11 +64,10 @@ static void serve_inotify(kji_helper *helper)
     pthread_mutex_lock(&helper->run->lock);
     for (char *at = buffer; at < buffer + n;) {
         const struct inotify_event *event = (const struct inotify_event *)at;
-        kji_fifo *fifo = fifo_of_watch(helper, event->wd);
-        if (fifo && event->mask & IN_CLOSE_WRITE)
-            kji_fifo_writer_closed(fifo, helper->run);
-        if (fifo && event->mask & (IN_ATTRIB | IN_DELETE_SELF))
-            kji_fifo_check_path(fifo, helper->run);
+        if (event->mask & IN_Q_OVERFLOW || event->wd == helper->ctl.watch)
+            serve_watch(helper, &helper->ctl, event->mask);
+        if (event->mask & IN_Q_OVERFLOW || event->wd == helper->user.watch)
+            serve_watch(helper, &helper->user, event->mask);
         at += sizeof *event + event->len;
     }
     pthread_mutex_unlock(&helper->run->lock);

@@ -229,12 +229,17 @@ void fix_wait_seq(int64_t seq)
     fail_msg("command %lld never came", (long long)seq);
 }
 
-int fix_connect(void)
+void fix_connect_as(int fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s/sock", kj_run_dir(fix.run));
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+}
+
+int fix_connect(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fix_connect_as(fd);
     return fd;
 }
 

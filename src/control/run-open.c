@@ -27,6 +27,7 @@ static void free_run(kj_run *run)
     kji_publish_remove(&run->place);
     kji_journal_done(&run->journal);
     kji_closep(&run->wake_fd);
+    kji_forks_remove(run);
     while (run->queue) {
         kji_command *command = run->queue;
         run->queue = command->next;
@@ -157,7 +158,7 @@ static int open_folder(kj_run *run, const kj_run_options *options, kj_error *err
     if (r >= 0)
         return 0;
     kji_fifo_done(&run->helper.ctl);
-    kji_closep(&run->helper.socket.fd);
+    kji_socket_close_fds(&run->helper.socket);
     kji_publish_remove(place);
     return give_up(run, &why, err);
 }
@@ -227,7 +228,7 @@ static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
         return r;
     if (publish(run, options, &why) < 0) {
         kji_fifo_done(&run->helper.ctl);
-        kji_closep(&run->helper.socket.fd);
+        kji_socket_close_fds(&run->helper.socket);
         kji_publish_remove(&run->place);
         r = give_up(run, &why, err);
     }
@@ -284,10 +285,12 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
     run->id = id ? strdup(id) : kji_make_run_id(run->name);
     kj_error why = KJ_ERROR_INIT;
     r = run->id ? open_all(run, &options, &why) : kji_fail_memory(&why);
-    if (r < 0)
-        r = give_up(run, &why, err);
     if (r < 0) {
-        kji_forks_remove(run);
+        kji_helper_stop(&run->helper); /* a door behind which nobody listens is none */
+        kji_publish_remove(&run->place);
+        r = give_up(run, &why, err);
+    }
+    if (r < 0) {
         free_run(run);
         return r;
     }
@@ -336,6 +339,5 @@ void kj_run_close(kj_run *run)
     }
     pthread_mutex_unlock(&run->lock);
     kji_run_log_warnings(run);
-    kji_forks_remove(run);
     free_run(run);
 }

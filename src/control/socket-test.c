@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -206,6 +207,30 @@ static void test_at_most_64_connections(void **state)
     json_object_put(fix_call(conn, "ping", NULL));
 }
 
+static void test_no_descriptor_left(void **state)
+{
+    (void)state;
+    int extra = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), many[256], n = 0;
+    struct rlimit before, low;
+    json_object_put(fix_call(conn, "ping", NULL)); /* taken in before they run out */
+    getrlimit(RLIMIT_NOFILE, &before);
+    low = (struct rlimit){200, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    while ((many[n] = dup(0)) >= 0)
+        n++;
+    fix_connect_as(extra);
+    struct json_object *answer = fix_receive(extra), *error;
+    json_object_object_get_ex(answer, "error", &error);
+    assert_non_null(strstr(fix_text(error, "message"), "descriptor"));
+    json_object_put(answer);
+    assert_null(fix_receive(extra));
+    while (n > 0)
+        close(many[--n]);
+    setrlimit(RLIMIT_NOFILE, &before);
+    close(extra);
+    json_object_put(fix_call(conn, "ping", NULL));
+}
+
 static void test_the_journal_is_read_in_parts(void **state)
 {
     (void)state;
@@ -267,6 +292,7 @@ int main(void)
         TEST(test_a_slow_reader_gets_a_gap_and_blocks_nobody),
         TEST(test_a_client_that_never_reads_is_not_read_from),
         TEST(test_at_most_64_connections),
+        TEST(test_no_descriptor_left),
         TEST(test_the_journal_is_read_in_parts),
         TEST(test_a_repeater_gets_the_records),
         TEST(test_subscriptions_are_checked),
