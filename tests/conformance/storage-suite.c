@@ -390,6 +390,26 @@ static void test_a_cut_is_stored_with_its_decision(void **state)
     kj_study_close(study);
 }
 
+/* No new trial comes between: the end of another trial alone must reach the rule. */
+static void test_a_rule_sees_what_has_ended_meanwhile(void **state)
+{
+    kj_study *study = create(state, "s");
+    kj_trial *trials[6];
+    kj_decision decision;
+    for (int k = 0; k < 6; k++)
+        trials[k] = ask(study);
+    OK(kj_trial_report(trials[5], 0, 9, &err));
+    for (int k = 0; k < 5; k++) {
+        assert_int_equal(kj_trial_should_prune(trials[5], &decision, &err), 0);
+        OK(kj_trial_report(trials[k], 0, k, &err));
+        finish(study, trials[k], KJ_TRIAL_COMPLETE, k);
+    }
+    assert_int_equal(kj_trial_should_prune(trials[5], &decision, &err), 1);
+    assert_int_equal(decision.n_peers, 5);
+    kj_trial_free(trials[5]);
+    kj_study_close(study);
+}
+
 static void test_ends_without_a_value(void **state)
 {
     kj_study *study = create(state, "s");
@@ -482,6 +502,7 @@ int main(void)
         RULE(incompatible_parameters_are_refused),
         RULE(enqueued_trials_come_first),
         RULE(a_cut_is_stored_with_its_decision),
+        RULE(a_rule_sees_what_has_ended_meanwhile),
         RULE(ends_without_a_value),
         RULE(two_storages_see_each_other),
         RULE(urls),
