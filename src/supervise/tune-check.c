@@ -39,12 +39,19 @@ static bool is_interpreter(const char *program)
     return false;
 }
 
+/* The last part of a module's name, as if it were a file's. */
+static const char *module_name(const char *module)
+{
+    const char *dot = strrchr(module, '.');
+    return dot ? dot + 1 : module;
+}
+
 /* The script of an interpreter: its first word that is no option; `-m NAME` names a module. */
 static const char *find_script(const char *const *command, uint64_t n_command)
 {
     for (uint64_t k = 1; k < n_command; k++) {
         if (strcmp(command[k], "-m") == 0)
-            return k + 1 < n_command ? command[k + 1] : NULL;
+            return k + 1 < n_command ? module_name(command[k + 1]) : NULL;
         if (strcmp(command[k], "-c") == 0 || strcmp(command[k], "-e") == 0)
             return NULL;
         if (command[k][0] != '-' && !strchr(command[k], '='))

@@ -320,8 +320,8 @@ static int result_of(kji_worker *worker, uint64_t n_left, kj_error *err)
         kji_fail(err, worker->fatal.code, "%s", worker->fatal.message);
         if (n_left)
             kji_fail_prefix(err, worker->fatal.code,
-                            "%" PRIu64 " trials go on under their shims; the same command line "
-                            "takes them over",
+                            "running trials (%" PRIu64 ") go on under their shims, the same "
+                            "command line takes them over",
                             n_left);
         return worker->fatal.code;
     }

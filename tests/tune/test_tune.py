@@ -220,6 +220,15 @@ def test_sigkill_when_sigterm_is_ignored(study):
     assert study.trial_json(2, "exit.json")["signal"] == signal.SIGKILL
 
 
+def test_a_frozen_program_is_ended_too(study):
+    study.write(
+        "train.py", PROGRAM.replace("signal.pause()", "os.kill(os.getpid(), signal.SIGSTOP)")
+    )
+    study.program[2] = "2"
+    assert study.table(3)[2]["state"] == "PRUNED"
+    assert study.trial_json(2, "exit.json")["signal"] == signal.SIGTERM
+
+
 def test_no_descendant_survives(study):
     marker = f"kajitori-marker-{os.getpid()}-{time.monotonic_ns()}"
     study.write(
@@ -592,6 +601,47 @@ def test_a_locked_database(study):
     assert [(row["state"], row["value"], row["steps"]) for row in json.loads(tune.out)] == [
         ("COMPLETE", 0.5, 2)
     ]
+
+
+def test_a_database_that_fails_for_good(study):
+    """The worker ends and says so; the program goes on, and is taken over when the database is well."""
+    study.write(
+        "train.py",
+        """
+        for step in range(3):
+            print(f"step={step} loss=1")
+            open(f"go{step}").read()
+        """,
+    )
+    for step in range(3):
+        os.mkfifo(study.folder / f"go{step}")
+    study.program = [sys.executable, "train.py", "{x}"]
+    tune = study.start(1, "-v")
+    tune.wait_line("step 0 value")
+    execute(study, "ALTER TABLE trial_intermediate_values RENAME TO hidden")
+    (study.folder / "go0").write_text("go")
+    assert tune.wait() == 1
+    assert "running trials (1) go on under their shims" in tune.err
+    assert "trial_intermediate_values" in tune.err
+    assert is_alive(study.trial_json(0, "shim.json")["pid"])
+    execute(study, "ALTER TABLE hidden RENAME TO trial_intermediate_values")
+    again = study.start(1)
+    again.wait_line("found running")
+    (study.folder / "go1").write_text("go")
+    (study.folder / "go2").write_text("go")
+    assert again.wait() == 0, again.err
+    assert [(row["state"], row["steps"]) for row in json.loads(again.out)] == [("COMPLETE", 3)]
+
+
+def execute(study, sql):
+    db = sqlite3.connect(study.folder / "kajitori.db", isolation_level=None)
+    db.execute(sql)
+    db.close()
+
+
+def test_a_shim_that_is_not_there(study):
+    study.place.env["KAJITORI_SHIM"] = "/nowhere/kajitori-shim"
+    assert "/nowhere/kajitori-shim: not there" in study.run(1, status=1).stderr
 
 
 # ---- event files ----
