@@ -155,22 +155,32 @@ static int add_tag(void *userdata, const kj_tag_info *tag)
     return 0;
 }
 
+static int skip_point(void *userdata, const kj_point *point)
+{
+    (void)userdata, (void)point;
+    return 0;
+}
+
+/* Listing reads on its own; the source itself is read for what it can say about damage. */
 static int print_list(kj_source *source, const char *dir)
 {
     kj_error err = KJ_ERROR_INIT;
+    int r;
+    do
+        r = kj_source_step(source, 0, skip_point, NULL, &err);
+    while (r > 0);
     cli_table *table = cli_table_new(list_columns);
-    int status = CLI_DONE;
-    if (kj_source_list_tags(source, add_tag, table, &err) < 0) {
-        status = cli_fail(&err);
-    } else {
-        kj_source_stats stats = {.size = sizeof stats};
-        kj_source_get_stats(source, &stats);
-        if (stats.points == 0)
-            cli_note("%s: no scalars in %llu event files", dir, (unsigned long long)stats.files);
-        cli_table_print(table);
+    if (r < 0 || kj_source_list_tags(source, add_tag, table, &err) < 0) {
+        cli_table_free(table);
+        return cli_fail(&err);
     }
+    kj_source_stats stats = {.size = sizeof stats};
+    kj_source_get_stats(source, &stats);
+    if (stats.points == 0)
+        cli_note("%s: no scalars in %llu event files", dir, (unsigned long long)stats.files);
+    cli_table_print(table);
     cli_table_free(table);
-    return status;
+    return CLI_DONE;
 }
 
 static void note_damage(const kj_source *source)
@@ -178,12 +188,14 @@ static void note_damage(const kj_source *source)
     kj_source_stats stats = {.size = sizeof stats};
     kj_source_get_stats(source, &stats);
     if (stats.skipped_records > 0)
-        cli_note("%llu damaged records (%llu bytes) were skipped",
-                 (unsigned long long)stats.skipped_records,
+        cli_note("%llu damaged record%s (%llu bytes) skipped",
+                 (unsigned long long)stats.skipped_records, stats.skipped_records == 1 ? "" : "s",
                  (unsigned long long)stats.skipped_bytes);
     if (stats.waiting_files > 0)
-        cli_note("%llu files end in an unfinished record (still being written?)",
-                 (unsigned long long)stats.waiting_files);
+        cli_note("%llu file%s an unfinished record at the end%s",
+                 (unsigned long long)stats.waiting_files,
+                 stats.waiting_files == 1 ? " has" : "s have",
+                 finished ? "" : " (still being written?)");
 }
 
 /* ---- the verb ---- */
@@ -193,7 +205,7 @@ static int check_dir(const char *dir)
     struct stat st;
     if (stat(dir, &st) == 0 || (follow_files && errno == ENOENT))
         return CLI_DONE;
-    cli_error("%s: %s", dir, errno == ENOENT ? "no such folder or file" : strerror(errno));
+    cli_error("%s: %s", dir, errno == ENOENT ? "no such folder" : strerror(errno));
     return CLI_FAILED;
 }
 

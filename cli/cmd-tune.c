@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { EXIT_INTERRUPTED = 130 };
@@ -55,7 +56,7 @@ typedef struct progress {
     bool has_best;
     double best;
     int direction;
-    uint64_t n_pruned, n_failed, n_complete;
+    uint64_t n_pruned, n_failed;
     char last_cut[160];
 } progress;
 
@@ -84,34 +85,57 @@ static void close_line(progress *p)
     p->line_is_open = false;
 }
 
+static size_t terminal_width(void)
+{
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
+/* One line that is never wider than the terminal, since it could not be drawn anew then. */
 static void draw_line(progress *p, const kj_tune_event *event)
 {
     if (!p->terminal || cli.quiet)
         return;
-    char best[CLI_NUMBER_TEXT + 8] = "";
+    char line[400], total[24] = "", best[CLI_NUMBER_TEXT + 8] = "";
+    if (n_trials > 0)
+        snprintf(total, sizeof total, "/%lld", n_trials);
     if (p->has_best)
         snprintf(best, sizeof best, ", best %.6g", p->best);
-    fprintf(stderr, "\r\033[K%" PRIu64 "%s", event->n_finished, n_trials > 0 ? "/" : "");
-    if (n_trials > 0)
-        fprintf(stderr, "%lld", n_trials);
-    fprintf(stderr, " trials, %" PRIu64 " running, %" PRIu64 " pruned, %" PRIu64 " failed%s%s%.60s",
-            event->n_running, p->n_pruned, p->n_failed, best, *p->last_cut ? "; " : "",
-            p->last_cut);
+    int n = snprintf(line, sizeof line,
+                     "%" PRIu64 "%s trials, %" PRIu64 " running, %" PRIu64 " pruned, %" PRIu64
+                     " failed%s%s%s",
+                     event->n_finished, total, event->n_running, p->n_pruned, p->n_failed, best,
+                     *p->last_cut ? "; " : "", p->last_cut);
+    size_t size = n > 0 ? strnlen(line, sizeof line) : 0, room = terminal_width() - 1;
+    char *clean = cli_clean(line, size < room ? size : room);
+    fprintf(stderr, "\r\033[K%s", clean);
+    free(clean);
     fflush(stderr);
     p->line_is_open = true;
 }
 
-static void count_end(progress *p, const kj_tune_event *event)
+static void count_end(progress *p, int state, double value)
 {
-    p->n_pruned += event->state == KJ_TRIAL_PRUNED;
-    p->n_failed += event->state == KJ_TRIAL_FAIL;
-    p->n_complete += event->state == KJ_TRIAL_COMPLETE;
-    bool better =
-        p->direction == KJ_DIRECTION_MAXIMIZE ? event->value > p->best : event->value < p->best;
-    if (event->state == KJ_TRIAL_COMPLETE && (!p->has_best || better)) {
+    p->n_pruned += state == KJ_TRIAL_PRUNED;
+    p->n_failed += state == KJ_TRIAL_FAIL;
+    bool better = p->direction == KJ_DIRECTION_MAXIMIZE ? value > p->best : value < p->best;
+    if (state == KJ_TRIAL_COMPLETE && (!p->has_best || better)) {
         p->has_best = true;
-        p->best = event->value;
+        p->best = value;
     }
+}
+
+/* What earlier calls of the study left. */
+static void count_earlier(progress *p, kj_study *study)
+{
+    kj_trial_list *list;
+    if (kj_study_list_trials(study, &list, NULL) < 0)
+        return; /* the line then counts from here; a database that fails says so in kj_tune_run */
+    for (uint64_t k = 0; k < kj_trial_list_size(list); k++) {
+        const kj_trial_info *trial = kj_trial_list_get(list, k);
+        count_end(p, trial->state, trial->value);
+    }
+    kj_trial_list_free(list);
 }
 
 static void note_end(const kj_tune_event *event)
@@ -148,7 +172,7 @@ static void note_event(progress *p, const kj_tune_event *event)
             cli_note("trial %" PRId64 " is being stopped: %s", event->trial, event->text);
         break;
     case KJ_TUNE_TRIAL_ENDED:
-        count_end(p, event);
+        count_end(p, event->state, event->value);
         if (!p->terminal || event->state == KJ_TRIAL_FAIL)
             note_end(event);
         break;
@@ -401,6 +425,7 @@ static int run_study(const kj_tune_options *tune_options, progress *p)
     if (kj_tune_open(tune_options, &tune, &err) < 0)
         return cli_fail(&err);
     running_tune = tune;
+    count_earlier(p, kj_tune_get_study(tune));
     watch_signals(true);
     int r = kj_tune_run(tune, &err);
     watch_signals(false);

@@ -32,7 +32,9 @@ def test_list(place, logs):
     assert rows[0]["first_step"] == 0
     assert rows[0]["last_step"] == 4
     assert rows[2]["last_value"] == 2.0
-    text = place.kajitori("events", logs, "--list").stdout
+    done = place.kajitori("events", logs, "--list")
+    assert done.stderr == ""
+    text = done.stdout
     assert text.splitlines()[0].split()[:3] == ["run", "tag", "count"]
     assert "\x1b" not in text
 
@@ -76,7 +78,10 @@ def test_missing_tag_lists_what_exists(place, logs):
 
 def test_missing_folder(place, tmp_path):
     done = place.kajitori("events", tmp_path / "none", status=1)
-    assert done.stderr == f"kajitori: {tmp_path}/none: no such folder or file\n"
+    assert done.stderr == f"kajitori: {tmp_path}/none: no such folder\n"
+    (tmp_path / "file").write_text("")
+    done = place.kajitori("events", tmp_path / "file", status=2)
+    assert "is not a folder" in done.stderr
     (tmp_path / "empty").mkdir()
     done = place.kajitori("events", tmp_path / "empty")
     assert "no scalars" in done.stderr
@@ -111,3 +116,26 @@ def test_torn_record_at_the_end(place, logs):
     done = place.kajitori("events", logs, "--tag", "loss", "--run", "train", "--format", "value")
     assert len(done.stdout.splitlines()) == 5
     assert "unfinished record" in done.stderr
+    assert "unfinished record" in place.kajitori("events", logs).stderr
+    done = place.kajitori("events", logs, "--finished")
+    assert done.stderr == "kajitori: 1 file has an unfinished record at the end\n"
+
+
+def test_damaged_record_is_skipped_when_finished(place, logs):
+    path = next((logs / "train").iterdir())
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1  # in the data of the last record
+    path.write_bytes(data)
+    writer = EventWriter(logs / "train", path.name)
+    writer.add("loss", 9, 7.0)
+    writer.close()
+    words = ("events", logs, "-t", "loss", "-r", "train", "--finished", "--format", "csv")
+    done = place.kajitori(*words)
+    assert [line.split(",")[2] for line in done.stdout.splitlines()[1:]] == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "9",
+    ]
+    assert "1 damaged record (" in done.stderr
