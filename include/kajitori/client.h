@@ -51,7 +51,8 @@ KJ_API int kj_run_list_find(const kj_run_list *list, const char *prefix,
 typedef struct kj_client kj_client;
 
 /* Connects to the run's socket and says hello. `dir` = kj_run_info.dir. KJ_ENORUN when nobody
- * listens, KJ_EPROTO for an unknown version. */
+ * listens, KJ_EPROTO for an unknown version, KJ_ETIMEOUT when the run takes no connection or does
+ * not answer for 5 s (its process is stopped). */
 KJ_API int kj_client_open(const char *dir, kj_client **ret_client, kj_error *err);
 KJ_API void kj_client_close(kj_client *client);
 /* For poll(2): readable when an event may be there. Borrowed. */
