@@ -26,7 +26,11 @@ def here(tmp_path):
 
 
 def bash(script: str, folder: pathlib.Path) -> subprocess.CompletedProcess:
-    env = dict(os.environ, KAJITORI_RUNTIME_DIR=str(folder / "run"), KAJITORI_STATE_DIR=str(folder / "state"))
+    env = dict(
+        os.environ,
+        KAJITORI_RUNTIME_DIR=str(folder / "run"),
+        KAJITORI_STATE_DIR=str(folder / "state"),
+    )
     process = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
@@ -46,7 +50,9 @@ def bash(script: str, folder: pathlib.Path) -> subprocess.CompletedProcess:
 
 def test_both_languages_have_the_same_commands():
     def commands(page: str) -> list[str]:
-        return [re.sub(r"\s+#.*", "", line) for block in blocks(page) for line in block.splitlines()]
+        return [
+            re.sub(r"\s+#.*", "", line) for block in blocks(page) for line in block.splitlines()
+        ]
 
     assert commands("README.md") == commands("README.ja.md")
 
@@ -55,7 +61,9 @@ def test_first_steering(here):
     start, steer, *_ = blocks("README.md")
     done = bash(start + WAIT + steer + "wait\n", here)
     assert done.returncode == 0, done.stdout
-    assert re.search(r"lr: 0\.001 -> 0\.0001, applied at step \d+ \(epoch \d+\)", done.stdout), done.stdout
+    assert re.search(r"lr: 0\.001 -> 0\.0001, applied at step \d+ \(epoch \d+\)", done.stdout), (
+        done.stdout
+    )
     assert re.search(r"stopped .*after \d+ epochs", done.stdout), done.stdout
 
 
