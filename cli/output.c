@@ -5,9 +5,11 @@
  */
 #include "output.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -198,6 +200,29 @@ static void put_yaml_value(struct json_object *value, int indent, bool in_list)
     }
 }
 
+/* Words that YAML 1.1 takes for something else than a text stay in quotes, as all odd ones. */
+static bool is_plain_key(const char *key)
+{
+    static const char *const taken[] = {"y",   "n",    "yes",   "no",  "on",
+                                        "off", "true", "false", "null"};
+    for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
+        if (strcasecmp(key, taken[k]) == 0)
+            return false;
+    return isalpha((unsigned char)*key) &&
+           key[strspn(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")] == 0;
+}
+
+static void put_yaml_key(const char *key)
+{
+    if (is_plain_key(key)) {
+        fputs(key, stdout);
+        return;
+    }
+    struct json_object *name = check_memory(json_object_new_string(key));
+    put_json_text(json_text(name));
+    json_object_put(name);
+}
+
 /* `in_list`: the first line continues one that holds "- ". */
 static void put_yaml(struct json_object *value, int indent, bool in_list)
 {
@@ -212,10 +237,8 @@ static void put_yaml(struct json_object *value, int indent, bool in_list)
     }
     json_object_object_foreach(value, key, member)
     {
-        struct json_object *name = json_object_new_string(key);
         printf("%*s", first ? 0 : indent, "");
-        put_json_text(json_text(name));
-        json_object_put(name);
+        put_yaml_key(key);
         putchar(':');
         put_yaml_value(member, indent + 2, false);
         first = false;

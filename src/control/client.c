@@ -137,6 +137,8 @@ static int say_hello(kj_client *client, kj_error *err)
     int r = call(client, "hello", params, kji_wire_deadline(HELLO_TIMEOUT_MS), &hello, err);
     if (r == KJ_EENDED)
         return kji_fail(err, KJ_ENORUN, "the run ended while it was being connected to");
+    if (r == KJ_ETIMEOUT)
+        return kji_fail(err, KJ_ETIMEOUT, "the run does not answer (is its process stopped?)");
     if (r < 0)
         return r;
     int64_t protocol = 0;

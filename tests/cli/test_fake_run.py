@@ -7,6 +7,7 @@ import pty
 import subprocess
 
 import pytest
+import yaml
 from fake_run import FakeRun, event
 
 NASTY = "bad\x1b[31m\x07\x9b2J\u202ename\ntwo"
@@ -65,7 +66,9 @@ def test_status(place, fake):
     ):
         assert line in text.splitlines(), line
     assert place.json("status") == STATUS
-    assert '"step": 1201\n' in place.kajitori("status", "--format", "yaml").stdout
+    text = place.kajitori("status", "--format", "yaml").stdout
+    assert "\nstep: 1201\n" in text
+    assert yaml.safe_load(text) == STATUS
 
 
 def test_text_of_a_run_is_cleaned(place, fake):
@@ -78,6 +81,9 @@ def test_text_of_a_run_is_cleaned(place, fake):
     text = place.kajitori("status", "--format", "json").stdout
     assert not set(text) & set("\x1b\x07\x9b\u202e")
     assert json.loads(text)["name"] == NASTY
+    text = place.kajitori("status", "--format", "yaml").stdout
+    assert not set(text) & set("\x1b\x07\x9b\u202e")
+    assert yaml.safe_load(text) == odd
     assert json.loads(place.kajitori("ps", "--format", "json").stdout)[0]["name"] == NASTY
 
 
@@ -93,6 +99,7 @@ def test_ps(place, fake):
     assert rows[0]["state"] == "paused"
     assert rows[0]["step"] == 1201
     assert rows[0]["pid"] == 17
+    assert yaml.safe_load(place.kajitori("ps", "--format", "yaml").stdout) == rows
     assert rows[1]["study"] == "s"
     assert rows[1]["trial"] == 7
     header, *lines = place.kajitori("ps").stdout.splitlines()
@@ -250,7 +257,7 @@ def test_send(place, fake):
         "verb": "help",
         "result": {"a": [{"b": 1}]},
     }
-    assert place.kajitori("send", "help").stdout == '"a":\n  - "b": 1\n'
+    assert place.kajitori("send", "help").stdout == "a:\n  - b: 1\n"
     run.answers["command"]["result"] = {"already_stopping": True, "seq": 3}
     assert place.kajitori("send", "stop").stdout == "help: already stopping\n"
     assert "no live run begins with 'note'" in place.kajitori("send", "note", "x", status=3).stderr
