@@ -39,6 +39,7 @@ struct kji_db {
     job_list answers;
     bool quit;
     bool give_up;
+    bool claim_no_more;
 };
 
 /* ---- lists and jobs ---- */
@@ -289,12 +290,21 @@ static void abandon(kji_db *db, kji_db_job *job)
     job->trial = NULL;
 }
 
+static bool claims_no_more(kji_db *db)
+{
+    pthread_mutex_lock(&db->lock);
+    bool no_more = db->claim_no_more;
+    pthread_mutex_unlock(&db->lock);
+    return no_more;
+}
+
 static int do_ask(kji_db *db, kji_db_job *job)
 {
     int r = count(db, job);
     if (r < 0)
         return r;
-    job->none = db->options.n_trials > 0 && job->n_finished + db->n_open >= db->options.n_trials;
+    uint64_t wanted = db->options.n_trials;
+    job->none = claims_no_more(db) || (wanted > 0 && job->n_finished + db->n_open >= wanted);
     if (job->none)
         return 0;
     patience p = {0};
@@ -546,6 +556,13 @@ void kji_db_post(kji_db *db, kji_db_job *job)
     pthread_mutex_lock(&db->lock);
     list_push(&db->jobs, job);
     pthread_cond_signal(&db->changed);
+    pthread_mutex_unlock(&db->lock);
+}
+
+void kji_db_claim_no_more(kji_db *db)
+{
+    pthread_mutex_lock(&db->lock);
+    db->claim_no_more = true;
     pthread_mutex_unlock(&db->lock);
 }
 

@@ -91,6 +91,9 @@ void kji_db_job_free(kji_db_job *job);
 
 void kji_db_post(kji_db *db, kji_db_job *job);
 
+/* From now on no trial is claimed: ASK is answered with `none`. */
+void kji_db_claim_no_more(kji_db *db);
+
 /* From now on a locked database is an error, not waited for. */
 void kji_db_give_up(kji_db *db);
 

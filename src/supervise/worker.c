@@ -230,6 +230,7 @@ static const char *const level_texts[] = {
 static void on_level(kji_worker *worker, int level)
 {
     worker->level = level;
+    kji_db_claim_no_more(worker->db);
     kji_worker_emit(worker, KJ_TUNE_INTERRUPTED, -1, level_texts[level - 1]);
     if (level == 2)
         interrupt_all(worker, false);
