@@ -431,6 +431,30 @@ def test_what_ended_meanwhile_is_finished_from_disk(study):
     assert "signal 15" in rows[2]["reason"]
 
 
+def test_a_cut_trial_stays_cut(study):
+    """A worker is killed between a cut and the program's end: the next one goes on with the ladder."""
+    study.write(
+        "train.py", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM
+    )
+    study.program[2] = "2"
+    tune = study.start(3, "--grace", "600")
+    tune.wait_line("being stopped: SIGTERM")
+    tune.popen.kill()
+    tune.wait()
+    done = study.run(3, "--grace", "0.2")
+    assert "being stopped: SIGKILL" in done.stderr
+    assert study.states() == [(0, "COMPLETE"), (1, "COMPLETE"), (2, "PRUNED")]
+    assert study.trial_json(2, "exit.json")["signal"] == signal.SIGKILL
+
+
+def test_trials_of_others_are_left_alone(study):
+    study.run(1)
+    execute(study, "INSERT INTO trials (number, study_id, state) VALUES (1, 1, 'RUNNING')")
+    done = study.run(2)
+    assert "1 running trials have no folder in" in done.stderr
+    assert study.states() == [(0, "COMPLETE"), (1, "RUNNING"), (2, "COMPLETE")]
+
+
 def test_a_killed_shim_is_a_lost_trial_and_repeated_once(study):
     marker = f"kajitori-marker-{os.getpid()}-{time.monotonic_ns()}"
     study.write(
