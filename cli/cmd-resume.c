@@ -3,6 +3,9 @@
 
 static int run_resume(int n_words, const char *const *words)
 {
+    int status = cli_take_sending_words(&n_words, &words);
+    if (status != CLI_DONE)
+        return status;
     const char *run = cli_take_run(&n_words, &words);
     if (n_words > 0)
         return cli_too_many(words[0]);

@@ -26,13 +26,16 @@ static int add_assignment(struct json_object *args, const char *word)
 static int run_set(int n_words, const char *const *words)
 {
     const char *run = NULL;
+    int status = cli_take_sending_words(&n_words, &words);
+    if (status != CLI_DONE)
+        return status;
     if (n_words > 0 && !strchr(words[0], '='))
         run = cli_take_run(&n_words, &words);
     if (n_words == 0)
         return cli_usage("say what to set: NAME=VALUE");
     struct json_object *args = json_object_new_object();
     for (int k = 0; k < n_words; k++) {
-        int status = add_assignment(args, words[k]);
+        status = add_assignment(args, words[k]);
         if (status != CLI_DONE) {
             json_object_put(args);
             return status;

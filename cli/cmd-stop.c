@@ -3,6 +3,9 @@
 
 static int run_stop(int n_words, const char *const *words)
 {
+    int status = cli_take_sending_words(&n_words, &words);
+    if (status != CLI_DONE)
+        return status;
     const char *run = cli_take_run(&n_words, &words);
     if (n_words > 0)
         return cli_too_many(words[0]);
@@ -15,6 +18,7 @@ static const cli_example examples[] = {
     {"kajitori stop", "stop the only live run at its next safe point"},
     {"kajitori stop digits --at epoch --reason \"good enough\"",
      "stop it at the end of the epoch that runs"},
+    {"kajitori stop at=step:5000", "options may be given as in a text line, too"},
     {NULL, NULL},
 };
 

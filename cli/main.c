@@ -147,7 +147,7 @@ int cli_open_run(const char *name, kj_client **ret_client, char **ret_id)
 
 const char *cli_take_run(int *n_words, const char *const **words)
 {
-    if (cli.run || *n_words == 0)
+    if (cli.run || *n_words == 0 || strchr(**words, '=')) /* no run has an "=" */
         return NULL;
     (*n_words)--;
     return *(*words)++;

@@ -52,6 +52,49 @@ const struct poptOption cli_sending_line_options[] = {WAIT_OPTIONS, POPT_TABLEEN
 
 /* ---- the request ---- */
 
+/* The option that the word KEY=VALUE means, or NULL. *ret_value: behind the "=". */
+static const char **option_of_word(const char *word, const char **ret_value)
+{
+    static const struct {
+        const char *key;
+        const char **option;
+    } options[] = {
+        {"at=", &at},          {"by=", &by},
+        {"reason=", &reason},  {"command_id=", &command_id},
+        {"wait=", &wait_name}, {"timeout=", &timeout_text},
+    };
+    for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
+        size_t size = strlen(options[k].key);
+        if (strncmp(word, options[k].key, size) == 0) {
+            *ret_value = word + size;
+            return options[k].option;
+        }
+    }
+    return NULL;
+}
+
+int cli_take_sending_words(int *n_words, const char *const **words)
+{
+    enum { MAX = 1000 };
+    static const char *rest[MAX];
+    int n = 0;
+    if (*n_words > MAX)
+        return cli_usage("more than %d arguments", MAX);
+    for (int k = 0; k < *n_words; k++) {
+        const char *word = (*words)[k], *value;
+        const char **option = option_of_word(word, &value);
+        if (option)
+            *option = value;
+        else if (strcmp(word, "dry_run=yes") == 0)
+            dry_run = 1;
+        else
+            rest[n++] = word;
+    }
+    *n_words = n;
+    *words = rest;
+    return CLI_DONE;
+}
+
 static void add_text(struct json_object *params, const char *key, const char *text)
 {
     if (text)

@@ -19,6 +19,12 @@ extern const struct poptOption cli_sending_line_options[];
  */
 int cli_send_command(const char *run, struct json_object *params);
 
+/*
+ * Takes the words at=…, by=…, reason=…, command_id=…, dry_run=yes, wait=…, timeout=… out of *words:
+ * what a text line says in this way may be said so here, too. CLI_DONE, or CLI_USAGE.
+ */
+int cli_take_sending_words(int *n_words, const char *const **words);
+
 /* What a record says, as lines for people: "lr: 0.001 -> 0.0001, applied at step 1201 (epoch 3)".
  */
 void cli_print_record(struct json_object *record);

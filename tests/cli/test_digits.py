@@ -107,6 +107,18 @@ def test_stop_at_a_step_and_at_the_end_of_an_epoch(place, digits):
     assert epoch >= 0
 
 
+def test_options_may_be_given_as_in_a_text_line(place, digits):
+    done = place.kajitori("set", "lr=0.2", "reason=why not", "wait=done", "by=me")
+    assert re.fullmatch(rf"lr: 0.05 -> 0.2, {APPLIED}\n", done.stdout)
+    assert "dry run" in place.kajitori("pause", "dry_run=yes").stdout
+    place.kajitori("stop", "digits", "at=epoch", "reason=good enough")
+    assert digits.wait() == 0
+    assert digits.out.splitlines()[-1].endswith(": good enough")
+    stop = [r for r in place.journal("digits-one") if r.get("verb") == "stop"]
+    assert {r["at"] for r in stop} == {"epoch"}
+    place.kajitori("stop", "att=epoch", status=2)
+
+
 def test_wait_done(place, digits):
     assert "applied at step" in place.kajitori("set", "lr=0.2", "--wait", "done").stdout
     assert place.json("set", "lr=0.3", "--wait", "done")["state"] == "done"
