@@ -225,19 +225,22 @@ static void test_a_forked_child_is_deaf(void **state)
 static void test_the_parents_death_frees_lock_and_doors(void **state)
 {
     (void)state;
-    int ready[2], release[2];
+    int ready[2], release[2], forked[2];
     char id[100] = "";
-    assert_int_equal(pipe(ready) | pipe(release), 0);
+    assert_int_equal(pipe(ready) | pipe(release) | pipe(forked), 0);
     pid_t parent = fork();
     if (parent == 0) { /* a training with a worker process that outlives it */
         kj_run *run = fix_open_other(NULL, 0, "mortal");
         if (fork() == 0) {
-            char c;
+            char c = 'f';
             close(release[1]);
-            ssize_t n = read(release[0], &c, 1); /* until the test is over */
+            ssize_t n = write(forked[1], &c, 1);
+            n = n == 1 ? read(release[0], &c, 1) : -1; /* until the test is over */
             _exit(n < 0);
         }
-        ssize_t n = write(ready[1], kj_run_id(run), strlen(kj_run_id(run)));
+        char c;
+        ssize_t n = read(forked[0], &c, 1);
+        n = n == 1 ? write(ready[1], kj_run_id(run), strlen(kj_run_id(run))) : -1;
         raise(n > 0 ? SIGKILL : SIGABRT);
     }
     close(release[0]);
@@ -257,6 +260,8 @@ static void test_the_parents_death_frees_lock_and_doors(void **state)
     close(release[1]);
     close(ready[0]);
     close(ready[1]);
+    close(forked[0]);
+    close(forked[1]);
 }
 
 /* ---- a signal in a pause ---- */

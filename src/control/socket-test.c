@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The socket door, and what must not depend on the training thread or on a client's good will. */
+#include "files.h"
 #include "json.h"
 #include "mem.h"
 #include "rpc.h"
@@ -86,7 +87,7 @@ static void test_too_long_a_request_ends_the_connection(void **state)
     KJI_CLEANUP(kji_freep) char *text = malloc(KJI_RPC_REQUEST_MAX + 2);
     memset(text, ' ', KJI_RPC_REQUEST_MAX + 1);
     text[KJI_RPC_REQUEST_MAX + 1] = 0;
-    fix_send(conn, text);
+    assert_int_equal(kji_write_all(conn, text, strlen(text), NULL), 0);
     struct json_object *answer = fix_receive(conn), *error;
     json_object_object_get_ex(answer, "error", &error);
     assert_int_equal(fix_int(error, "code"), KJI_RPC_INVALID_REQUEST);
