@@ -83,7 +83,8 @@ KJ_API int kj_tune_open(const kj_tune_options *options, kj_tune **ret_tune, kj_e
 
 /*
  * Works until n_trials are finished: 0. KJ_EINTERRUPTED after kj_tune_interrupt. KJ_EFAILED when
- * the program cannot work at all (its first trials all failed at once): the message has the end of
+ * the program cannot work at all (its first three trials, or all if n_trials is less, failed before
+ * they had a value; those that run then go on to their end): the message has the end of
  * its output.
  */
 KJ_API int kj_tune_run(kj_tune *tune, kj_error *err);

@@ -212,7 +212,8 @@ static int check_dir_id(const kj_tune *tune, bool is_new, const char *study_id, 
 
 /* ---- opening ---- */
 
-static int open_study(kj_tune *tune, const kj_tune_options *options, uint32_t flags, kj_error *err)
+static int open_study(const kj_tune *tune, const kj_tune_options *options, kj_storage *storage,
+                      uint32_t flags, kj_study **ret_study, kj_error *err)
 {
     kj_study_options study = KJ_STUDY_OPTIONS_INIT;
     study.flags = flags;
@@ -224,12 +225,29 @@ static int open_study(kj_tune *tune, const kj_tune_options *options, uint32_t fl
     study.sampler_options = options->sampler_options;
     study.pruner = options->pruner;
     study.pruner_options = options->pruner_options;
-    return kj_study_open(tune->storage, &study, &tune->study, err);
+    return kj_study_open(storage, &study, ret_study, err);
+}
+
+/* Sampler, pruner and their options, tried on a study that is nowhere: a wrong one must not leave a
+ * database behind. */
+static int check_study_options(const kj_tune *tune, const kj_tune_options *options, kj_error *err)
+{
+    kj_storage *storage;
+    int r = kj_storage_open("memory:", &storage, err);
+    if (r < 0)
+        return r;
+    kj_study *study = NULL;
+    r = open_study(tune, options, storage, KJ_STUDY_CREATE, &study, err);
+    kj_study_close(study);
+    kj_storage_close(storage);
+    return r;
 }
 
 static int open_everything(kj_tune *tune, const kj_tune_options *options, kj_error *err)
 {
     int r = kji_tune_config_init(&tune->config, options, err);
+    if (r >= 0)
+        r = check_study_options(tune, options, err);
     if (r < 0)
         return r;
     const char *url =
@@ -237,7 +255,7 @@ static int open_everything(kj_tune *tune, const kj_tune_options *options, kj_err
     r = kj_storage_open(url, &tune->storage, err);
     if (r < 0)
         return r;
-    r = open_study(tune, options, KJ_STUDY_LOAD, err);
+    r = open_study(tune, options, tune->storage, KJ_STUDY_LOAD, &tune->study, err);
     bool is_new = r == KJ_ENOENT;
     if (!is_new && r >= 0)
         r = check_facts(tune, err);
@@ -247,7 +265,7 @@ static int open_everything(kj_tune *tune, const kj_tune_options *options, kj_err
     if (r >= 0 && is_new)
         r = check_dir_id(tune, true, NULL, err);
     if (r >= 0 && is_new)
-        r = open_study(tune, options, KJ_STUDY_CREATE, err);
+        r = open_study(tune, options, tune->storage, KJ_STUDY_CREATE, &tune->study, err);
     if (r < 0)
         return r;
     KJI_CLEANUP(kji_freep) char *id = NULL;

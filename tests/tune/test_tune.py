@@ -190,6 +190,20 @@ def test_what_the_program_is_given(study):
     assert study.trial_json(0, "exit.json")["exit_code"] == 0
 
 
+def test_the_first_value_of_a_step_counts(study):
+    steps = [(0, 5), (1, 4), (2, 3), (1, 9), (2, 9), (3, 2), (0, 9), (-1, 9)]
+    study.write("train.py", "".join(f"print('step={step} loss={loss}')\n" for step, loss in steps))
+    row = study.table(1)[0]
+    assert row["steps"] == 4
+    assert row["value"] == 2.0
+    db = sqlite3.connect(study.folder / "kajitori.db")
+    values = db.execute(
+        "SELECT step, intermediate_value FROM trial_intermediate_values ORDER BY step"
+    ).fetchall()
+    db.close()
+    assert values == [(0, 5.0), (1, 4.0), (2, 3.0), (3, 2.0)]
+
+
 # ---- pruning and the ladder ----
 
 
@@ -521,7 +535,15 @@ def test_refused_before_anything_is_started(study, change, said):
     done = study.run(2, status=2)
     assert said in done.stderr, done.stderr
     assert done.stdout == ""
-    assert not study.trial_file(0, "trial.json").exists()
+    assert sorted(path.name for path in study.folder.iterdir()) == ["train.py"]
+
+
+def test_a_file_that_is_no_database(study):
+    """A file that is no database is not written over."""
+    (study.folder / "kajitori.db").write_text("these are my notes, and no database at all\n" * 30)
+    done = study.run(1, status=1)
+    assert "kajitori.db" in done.stderr
+    assert (study.folder / "kajitori.db").read_text().startswith("these are my notes")
 
 
 def test_no_command(study, place):
