@@ -5,8 +5,8 @@
  *
  *     digits --epochs 200 --step-ms 2 &
  *     kajitori set lr=0.01            a parameter, with a type and a range
- *     kajitori send shake scale=0.1   a verb of this program's own
- *     kajitori stop at=epoch reason="good enough"
+ *     kajitori send "shake scale=0.1" a verb of this program's own
+ *     kajitori stop --at epoch --reason "good enough"
  *
  * What makes it steerable: kj_run_open, kj_run_add_param, kj_run_add_verb, and in the loop
  * kj_run_begin_epoch, kj_run_begin_step, kj_run_report, kj_run_end_epoch. The rest is the training.
@@ -180,15 +180,16 @@ static score validate(const network *n)
 {
     float hidden[MAX_UNITS], probability[CLASSES];
     score sum = {0, 0};
-    int count = data.n - TRAINING;
+    int count = data.n - TRAINING, correct = 0;
     for (int row = TRAINING; row < data.n; row++) {
         int best = 0;
         forward(n, data.pixels[row], hidden, probability);
         for (int j = 1; j < CLASSES; j++)
             best = probability[j] > probability[best] ? j : best;
         sum.loss -= log((double)probability[data.label[row]] + 1e-12) / count;
-        sum.accuracy += (best == data.label[row]) / (double)count;
+        correct += best == data.label[row];
     }
+    sum.accuracy = (double)correct / count;
     return sum;
 }
 

@@ -139,6 +139,12 @@ static void test_an_id_in_use_is_not_given_twice(void **state)
     assert_string_not_equal(kj_run_id(other), "test");
     assert_non_null(strstr(fix.log, "live run test"));
     kj_run_close(other);
+    kj_run_options options = KJ_RUN_OPTIONS_INIT;
+    options.run_id = "test";
+    options.runtime_dir = fix.runtime;
+    options.state_dir = fix.state;
+    options.flags = KJ_RUN_STRICT;
+    assert_int_equal(kj_run_open(&options, &other, NULL), KJ_EBUSY);
     setenv("KAJITORI_RUN_ID", "test", 1);
     fix.n_warnings = 0;
     other = fix_open_other(NULL, 0, NULL);

@@ -101,28 +101,6 @@ static const char *wanted_id(kj_run *run, const kj_run_options *options)
     return id && *id ? id : NULL;
 }
 
-/* Shows the folder under the wanted id, or under one that is made up. */
-static int show(kj_run *run, const kj_run_options *options, kj_error *err)
-{
-    kj_error why = KJ_ERROR_INIT;
-    int r = kji_publish_show(&run->place, run->id, &why);
-    if (r == KJ_EBUSY && options->run_id && *options->run_id) {
-        r = give_up(run, &why,
-                    err); /* who names an id wants to know; $KAJITORI_RUN_ID may be old */
-        if (r < 0)
-            return r;
-        r = KJ_EBUSY;
-    }
-    for (int attempt = 0; r == KJ_EBUSY && attempt < 10; attempt++) {
-        free(run->id);
-        run->id = kji_make_run_id(run->name);
-        if (!run->id)
-            return kji_fail_memory(err);
-        r = kji_publish_show(&run->place, run->id, &why);
-    }
-    return r < 0 ? kji_fail_native(err, why.code, why.domain, why.native, "%s", why.message) : 0;
-}
-
 /* ---- the doors ---- */
 
 static void journal_stale(kj_run *run, char *text)
@@ -171,25 +149,49 @@ static int write_json(kj_run *run, int dir_fd, kj_error *err)
     return kji_write_file_atomic(dir_fd, "run.json", text, strlen(text), err);
 }
 
-/* run.json is written before the folder is shown, so the id must be right: where it has to change,
- * it is written once more. */
+static void describe(kj_run *run)
+{
+    json_object_put(run->json);
+    run->json = kji_describe_run(run->id, run->name, run->framework, run->helper.user.path,
+                                 run->start_time);
+}
+
+/* Shows the folder, with its run.json, under run->id. */
+static int show(kj_run *run, kj_error *err)
+{
+    describe(run);
+    int r = write_json(run, run->place.dir_fd, err);
+    return r < 0 ? r : kji_publish_show(&run->place, run->id, err);
+}
+
+/* The wanted id is in use: another one is made up. */
+static int show_under_new_id(kj_run *run, kj_error *err)
+{
+    int r = KJ_EBUSY;
+    for (int attempt = 0; r == KJ_EBUSY && attempt < 10; attempt++) {
+        free(run->id);
+        run->id = kji_make_run_id(run->name);
+        r = run->id ? show(run, err) : kji_fail_memory(err);
+    }
+    return r;
+}
+
 static int publish(kj_run *run, const kj_run_options *options, kj_error *err)
 {
-    for (int attempt = 0; attempt < 2; attempt++) {
-        KJI_CLEANUP(kji_freep) char *id = strdup(run->id);
-        json_object_put(run->json);
-        run->json = kji_describe_run(run->id, run->name, run->framework, run->helper.user.path,
-                                     run->start_time);
-        if (run->place.dir_fd < 0)
-            return 0;
-        int r = write_json(run, run->place.dir_fd, err);
-        if (r >= 0 && !run->place.is_shown)
-            r = show(run, options, err);
-        if (r < 0)
-            return r;
-        if (id && strcmp(id, run->id) == 0)
-            break;
+    if (run->place.dir_fd < 0) {
+        describe(run);
+        return 0;
     }
+    kj_error why = KJ_ERROR_INIT;
+    int r = show(run, &why);
+    bool was_named = options->run_id && *options->run_id; /* $KAJITORI_RUN_ID may be an old one */
+    if (r == KJ_EBUSY && !(was_named && run->flags & KJ_RUN_STRICT)) {
+        if (was_named)
+            kji_run_warn(run, "kajitori: %s", why.message);
+        r = show_under_new_id(run, &why);
+    }
+    if (r < 0)
+        return kji_fail_native(err, why.code, why.domain, why.native, "%s", why.message);
     free(run->helper.ctl.path);
     run->helper.ctl.path = kji_format("%s/ctl", run->place.dir);
     return run->helper.ctl.path ? 0 : kji_fail_memory(err);
