@@ -176,7 +176,8 @@ class Run:
 
     def begin_epoch(self, epoch: int) -> bool:
         """Epoch number `epoch` (from 0) begins; then as `poll`."""
-        return self._enter(lib.kj_run_begin_epoch, epoch)
+        self._cell[_EPOCH] = epoch
+        return self.poll()
 
     def end_epoch(self, epoch: int) -> bool:
         """The epoch ends: carries out what is scheduled for its end or an earlier one (``at=epoch``),
@@ -201,6 +202,11 @@ class Run:
             raise interrupted
         warn_pending(stacklevel=3)
         return self._stopped
+
+    def _publish(self, step: int, epoch: int) -> None:
+        """Publishes the counters where a framework could not obey: no safe point."""
+        self._cell[_STEP] = step
+        self._cell[_EPOCH] = epoch
 
     # ---- what is known ----
 

@@ -159,7 +159,7 @@ class SteeringCallback(keras.callbacks.Callback):
         self._first = self._offset + done
         self._register(self.run)
         self.run.set_phase("train")
-        self._obey(self.run.poll())
+        self._obey(self.run.should_stop)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._training = False
@@ -220,14 +220,11 @@ class SteeringCallback(keras.callbacks.Callback):
         else:
             self._first = self.run.step
         self._is_fresh = False
-        self._obey(self.run.begin_epoch(epoch))
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self.run.begin_step(self._first + batch):
-            self.model.stop_training = True
+        self.run._publish(self._first, epoch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        # The next step begins here: a stop that Keras sees later would let that step run.
+        # The next step begins here, not in on_train_batch_begin: Keras looks at stop_training after
+        # this call, and a stop applied later would let one more step run.
         count = batch + 1
         steps = self.params.get("steps")
         if steps and count > steps:

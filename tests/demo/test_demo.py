@@ -48,7 +48,7 @@ def test_the_demo_does_what_it_says(tmp_path):
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.parametrize("when", [r"waiting for step", r"\$ kajitori tune"])
+@pytest.mark.parametrize("when", [r"waiting for step", r"trial 1 started"])
 def test_ctrl_c_ends_it_and_what_it_started(tmp_path, when):
     process = start(tmp_path)
     lines = []

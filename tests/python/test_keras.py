@@ -182,6 +182,20 @@ def test_stop_at_a_step_runs_exactly_so_many_steps(tmp_path, at):
     assert applied()[0]["step"] == at
 
 
+def test_a_stop_between_two_epochs_is_applied_where_keras_obeys_it():
+    """That is after the first batch of the next one, and so says the reply."""
+
+    class Send(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                with kajitori.connect() as client:
+                    client.send("stop", wait="accepted")
+
+    _, guard = fit(make_model(), SteeringCallback(), Send())
+    assert guard.batches == STEPS + 1
+    assert [(line["step"], line["epoch"]) for line in applied()] == [(STEPS + 1, 1)]
+
+
 def test_a_stop_during_validation_acts_at_the_end_of_the_epoch():
     sender = At(
         steering("print(json.dumps([c.status()['phase'], c.send('stop')]))"),
