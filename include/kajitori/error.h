@@ -81,12 +81,17 @@ KJ_API void kj_free(void *pointer);
 enum kj_log_level { KJ_LOG_ERROR = 3, KJ_LOG_WARNING = 4, KJ_LOG_INFO = 6, KJ_LOG_DEBUG = 7 };
 
 /*
- * Where warnings go. The library prints nothing by itself: without a hook its warnings are dropped.
- * The hook may be called from the control thread of a run; it must not call back into the run. NULL
- * switches it off. Process-wide; the newest call wins.
+ * Where warnings go, those of libkajitori-engine too. The libraries print nothing by themselves:
+ * without a hook their warnings are dropped. The hook may be called from any thread, for example
+ * the control thread of a run; it must not call back into the run. NULL switches it off.
+ * Process-wide; the newest call wins.
  */
 typedef void (*kj_log_fn)(void *userdata, int level, const char *message);
 KJ_API void kj_log_set(kj_log_fn log, void *userdata);
+
+/* Hands a message to that hook, as one printable line: for what is built upon the library. Any
+ * thread. */
+KJ_API void kj_log_write(int level, const char *message);
 
 #ifdef __cplusplus
 }
