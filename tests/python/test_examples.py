@@ -30,12 +30,16 @@ def finish(process):
 
 
 def connected(process):
-    """A connection to the only run, once it is there."""
+    """A connection to the only run, once it is there and has registered its parameter."""
     while True:
+        assert process.poll() is None, process.stderr.read()
         try:
-            return kajitori.connect()
+            client = kajitori.connect()
         except kajitori.NoSuchRunError:
-            assert process.poll() is None, process.stderr.read()
+            continue
+        while "lr" not in client.status()["params"]:
+            pass
+        return client
 
 
 def test_keras_plain_writes_event_files_and_knows_nothing_of_us(tmp_path):
