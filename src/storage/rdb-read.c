@@ -229,7 +229,7 @@ int kji_rdb_read_trial(void *self, int64_t study_id, int64_t number, kji_trial *
                        kj_error *err)
 {
     kji_rdb *db = self;
-    int r = db->driver->begin(db, false, err);
+    int r = db->driver->begin(db, KJI_READ, err);
     if (r < 0)
         return r;
     r = kji_rdb_load_trial(db, KJI_SQL_TRIAL_BY_NUMBER, study_id, number, ret_trial, err);
@@ -296,7 +296,7 @@ int kji_rdb_refresh(void *self, int64_t study_id, bool finished_only, kji_histor
 {
     kji_rdb *db = self;
     int64_t version;
-    int r = db->driver->begin(db, false, err);
+    int r = db->driver->begin(db, KJI_READ, err);
     if (r < 0)
         return r;
     r = db->driver->get_version(db, &version, err);

@@ -87,7 +87,7 @@ int kji_rdb_create_study(void *self, const char *name, int direction, int64_t *r
                          kj_error *err)
 {
     kji_rdb *db = self;
-    int r = db->driver->begin(db, true, err);
+    int r = db->driver->begin(db, KJI_WRITE, err);
     return r < 0 ? r : end(db, add_study(db, name, direction, ret_id, err), err);
 }
 
@@ -175,7 +175,7 @@ int kji_rdb_set_fact(void *self, int64_t study_id, const char *key, const char *
 {
     kji_rdb *db = self;
     kj_value params[] = {kji_sql_int(study_id), kji_sql_text(key), kji_sql_text(json)};
-    int r = db->driver->begin(db, true, err);
+    int r = db->driver->begin(db, KJI_WRITE, err);
     return r < 0 ? r : end(db, run(db, KJI_SQL_SET_FACT, params, 3, err), err);
 }
 
@@ -234,7 +234,7 @@ int kji_rdb_claim_trial(void *self, int64_t study_id, kji_trial **ret_trial, kj_
     kji_rdb *db = self;
     int64_t id;
     kji_trial *trial = NULL;
-    int r = db->driver->begin(db, true, err);
+    int r = db->driver->begin(db, KJI_WRITE, err);
     if (r < 0)
         return r;
     r = claim(db, study_id, &id, err);
@@ -276,7 +276,7 @@ int kji_rdb_queue_trial(void *self, int64_t study_id, const kji_queued *queued, 
 {
     kji_rdb *db = self;
     int64_t number;
-    int r = db->driver->begin(db, true, err);
+    int r = db->driver->begin(db, KJI_WRITE, err);
     if (r < 0)
         return r;
     r = end(db, queue(db, study_id, queued, &number, err), err);
@@ -436,11 +436,17 @@ static int write_changes(kji_rdb *db, int64_t study_id, int64_t trial_id, const 
     return r < 0 ? r : write_end(db, trial_id, c, err);
 }
 
+/* Reports come often, and are worth little without the trial that a power cut ends, too. */
+static bool only_reports(const kji_changes *c)
+{
+    return !c->param_name && !c->user_key && !c->decision && !c->has_state;
+}
+
 int kji_rdb_change_trial(void *self, int64_t study_id, int64_t trial_id, const kji_changes *changes,
                          kj_error *err)
 {
     kji_rdb *db = self;
-    int r = db->driver->begin(db, true, err);
+    int r = db->driver->begin(db, only_reports(changes) ? KJI_WRITE_LAZY : KJI_WRITE, err);
     if (r < 0)
         return r;
     r = end(db, write_changes(db, study_id, trial_id, changes, err), err);

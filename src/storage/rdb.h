@@ -16,6 +16,12 @@ typedef struct kji_rdb kji_rdb;
 /* One row, borrowed for the call. 0 = go on, 1 = that is enough, < 0 = an error it has filled. */
 typedef int (*kji_row_fn)(void *userdata, const kj_value *row, kj_error *err);
 
+enum kji_begin {
+    KJI_READ,      /* a snapshot */
+    KJI_WRITE,     /* other writers wait from here to the end; on the disk when it is committed */
+    KJI_WRITE_LAZY /* the same, but a power cut may take it until the next KJI_WRITE is committed */
+};
+
 typedef struct kji_rdb_driver {
     /* Runs a statement (enum kji_sql) with `n` parameters: KJ_TYPE_NONE is NULL. `fn` gets each
      * row. The number of rows that were changed, or < 0; KJ_EEXIST for a value that must be
@@ -24,9 +30,8 @@ typedef struct kji_rdb_driver {
                void *userdata, kj_error *err);
     /* The key of the row inserted last. */
     int64_t (*last_id)(kji_rdb *db);
-    /* With `write`, other writers wait from here to the end; else a snapshot for reading. KJ_EBUSY
-     * after the busy timeout. */
-    int (*begin)(kji_rdb *db, bool write, kj_error *err);
+    /* KJ_EBUSY after the busy timeout. */
+    int (*begin)(kji_rdb *db, enum kji_begin how, kj_error *err);
     int (*commit)(kji_rdb *db, kj_error *err); /* on failure everything is rolled back */
     void (*rollback)(kji_rdb *db);
     /* A number that is another one whenever somebody else has committed. */

@@ -249,6 +249,87 @@ static void test_bad_rows_are_named(void **state)
     }
 }
 
+static void test_what_a_trigger_refuses(void **state)
+{
+    (void)state;
+    kj_storage *storage = open_storage();
+    kj_study *study = NULL;
+    kj_study_options options = KJ_STUDY_OPTIONS_INIT;
+    options.flags = KJ_STUDY_CREATE;
+    sql("CREATE TRIGGER no BEFORE INSERT ON studies BEGIN SELECT RAISE(ABORT, 'not today'); END");
+    assert_int_equal(kj_study_open(storage, &options, &study, &err), KJ_EDATABASE);
+    assert_non_null(strstr(err.message, "a.db: not today"));
+    kj_storage_close(storage);
+}
+
+/* ---- flushes ---- */
+
+static int n_flushes;
+static int (*flush)(sqlite3_file *, int);
+static sqlite3_io_methods counting_methods[2]; /* of the database, of its log */
+static sqlite3_vfs *system_vfs;
+
+static int count_flush(sqlite3_file *file, int flags)
+{
+    n_flushes++;
+    return flush(file, flags);
+}
+
+static int open_counting(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
+                         int *ret_flags)
+{
+    int r = system_vfs->xOpen(vfs, name, file, flags, ret_flags);
+    if (r != SQLITE_OK || !file->pMethods)
+        return r;
+    sqlite3_io_methods *methods = &counting_methods[!(flags & SQLITE_OPEN_MAIN_DB)];
+    flush = file->pMethods->xSync;
+    *methods = *file->pMethods;
+    methods->xSync = count_flush;
+    file->pMethods = methods;
+    return r;
+}
+
+static void test_what_is_told_is_flushed(void **state)
+{
+    (void)state;
+    static const kj_distribution x = {
+        .size = sizeof x, .kind = KJ_DISTRIBUTION_INT, .int_low = 0, .int_high = 9};
+    system_vfs = sqlite3_vfs_find(NULL);
+    sqlite3_vfs counting = *system_vfs;
+    counting.zName = "counting";
+    counting.xOpen = open_counting;
+    assert_int_equal(sqlite3_vfs_register(&counting, 1), SQLITE_OK);
+    kj_storage *storage = open_storage();
+    kj_study *study = NULL;
+    kj_study_options options = KJ_STUDY_OPTIONS_INIT;
+    options.flags = KJ_STUDY_CREATE;
+    options.pruner_options = "n_startup_trials=1";
+    kj_trial *trial;
+    kj_value value;
+    double loss = 1;
+#define FLUSHES(call) (n_flushes = 0, assert_true((call) >= 0), n_flushes)
+    assert_true(FLUSHES(kj_study_open(storage, &options, &study, &err)) > 0);
+    assert_true(FLUSHES(kj_study_set_fact(study, "k", "1", &err)) > 0);
+    assert_true(FLUSHES(kj_study_enqueue(study, NULL, NULL, NULL, &err)) > 0);
+    assert_true(FLUSHES(kj_study_ask(study, &trial, &err)) > 0);
+    assert_true(FLUSHES(kj_trial_suggest(trial, "x", &x, &value, &err)) > 0);
+    for (int step = 0; step < 3; step++) {
+        assert_int_equal(kj_trial_report(trial, step, 1, &err), 0);
+        assert_int_equal(FLUSHES(kj_trial_should_prune(trial, NULL, &err)), 0);
+    }
+    assert_true(FLUSHES(kj_study_tell(study, trial, KJ_TRIAL_COMPLETE, &loss, 1, &err)) > 0);
+    kj_trial_free(trial);
+    assert_int_equal(kj_study_ask(study, &trial, &err), 0);
+    assert_int_equal(kj_trial_report(trial, 0, 2, &err), 0);
+    assert_true(FLUSHES(kj_trial_should_prune(trial, NULL, &err)) > 0); /* a cut */
+    kj_trial_free(trial);
+#undef FLUSHES
+    kj_study_close(study);
+    kj_storage_close(storage);
+    assert_int_equal(sqlite3_vfs_register(system_vfs, 1), SQLITE_OK);
+    assert_int_equal(sqlite3_vfs_unregister(&counting), SQLITE_OK);
+}
+
 /* ---- processes ---- */
 
 static kj_study *join_study(kj_storage *storage)
@@ -403,6 +484,8 @@ int main(void)
         TEST(a_read_only_file),
         TEST(a_locked_file),
         TEST(bad_rows_are_named),
+        TEST(what_a_trigger_refuses),
+        TEST(what_is_told_is_flushed),
         TEST(processes_share_the_numbers),
         TEST(waiting_trials_are_claimed_once),
         TEST(a_killed_writer_loses_nothing),
