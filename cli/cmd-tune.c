@@ -204,7 +204,7 @@ static void on_event(void *userdata, const kj_tune_event *event)
 
 /* ---- the result ---- */
 
-enum { NUMBER, STATE, VALUE, PARAMS, STEPS, REASON };
+enum { NUMBER, STATE, VALUE, PARAMS, STEPS, REASON, N_COLUMNS };
 static const char *const columns[] = {"number", "state",  "value", "params",
                                       "steps",  "reason", NULL};
 
@@ -287,21 +287,24 @@ static struct json_object *cell_value(const kj_trial_info *trial)
     return json_object_new_string(text);
 }
 
-static void add_row(cli_table *table, const kj_trial_info *trial)
+static struct json_object *cell_params(const kj_trial_info *trial)
 {
     char text[300];
-    const char *state = kj_trial_state_name(trial->state);
+    if (cli.format != CLI_TABLE)
+        return params_json(trial);
     params_text(trial, text, sizeof text);
-    cli_table_add_row(table);
-    cli_table_set_int(table, NUMBER, trial->number);
-    cli_table_set_text(table, STATE, state ? state : "?");
-    cli_table_set(table, VALUE, cell_value(trial));
-    if (cli.format == CLI_TABLE)
-        cli_table_set_text(table, PARAMS, text);
-    else
-        cli_table_set(table, PARAMS, params_json(trial));
-    cli_table_set_int(table, STEPS, (int64_t)trial->n_reports);
-    cli_table_set(table, REASON, reason_json(trial));
+    return json_object_new_string(text);
+}
+
+static void make_cells(const kj_trial_info *trial, struct json_object *cells[N_COLUMNS])
+{
+    const char *state = kj_trial_state_name(trial->state);
+    cells[NUMBER] = json_object_new_int64(trial->number);
+    cells[STATE] = json_object_new_string(state ? state : "?");
+    cells[VALUE] = cell_value(trial);
+    cells[PARAMS] = cell_params(trial);
+    cells[STEPS] = json_object_new_int64((int64_t)trial->n_reports);
+    cells[REASON] = reason_json(trial);
 }
 
 /* What was run, and what all trials would have cost at the length of the longest complete one. */
@@ -324,10 +327,8 @@ static cost count_cost(const kj_trial_list *list)
     return c;
 }
 
-static void print_summary(const kj_trial_list *list)
+static void print_summary(const kj_trial_info *best, const cost *c)
 {
-    const kj_trial_info *best = kj_trial_list_best(list);
-    cost c = count_cost(list);
     if (best) {
         char text[300];
         params_text(best, text, sizeof text);
@@ -337,10 +338,53 @@ static void print_summary(const kj_trial_list *list)
     } else {
         puts("\nbest: no trial is complete yet");
     }
-    uint64_t full = c.n_longest * c.n_counted;
+    uint64_t full = c->n_longest * c->n_counted;
     if (full > 0)
-        printf("steps: %" PRIu64 " of %" PRIu64 " reported (%.0f%% saved)\n", c.n_run, full,
-               full > c.n_run ? 100.0 * (double)(full - c.n_run) / (double)full : 0.0);
+        printf("steps: %" PRIu64 " of %" PRIu64 " reported (%.0f%% saved)\n", c->n_run, full,
+               full > c->n_run ? 100.0 * (double)(full - c->n_run) / (double)full : 0.0);
+}
+
+static void print_rows(const kj_trial_list *list)
+{
+    cli_table *table = cli_table_new(columns);
+    for (uint64_t k = 0; k < kj_trial_list_size(list); k++) {
+        struct json_object *cells[N_COLUMNS];
+        make_cells(kj_trial_list_get(list, k), cells);
+        cli_table_add_row(table);
+        for (int column = 0; column < N_COLUMNS; column++)
+            cli_table_set(table, column, cells[column]);
+    }
+    cli_table_print(table);
+    cli_table_free(table);
+}
+
+static struct json_object *trial_json(const kj_trial_info *trial)
+{
+    struct json_object *cells[N_COLUMNS], *object = json_object_new_object();
+    make_cells(trial, cells);
+    for (int column = 0; column < N_COLUMNS; column++)
+        json_object_object_add(object, columns[column], cells[column]);
+    return object;
+}
+
+/* What the table and the lines below it say, as one object (docs/tune.md). */
+static void print_whole(const char *name, const kj_trial_list *list, const kj_trial_info *best,
+                        const cost *c)
+{
+    struct json_object *whole = json_object_new_object(), *trials = json_object_new_array();
+    for (uint64_t k = 0; k < kj_trial_list_size(list); k++)
+        json_object_array_add(trials, trial_json(kj_trial_list_get(list, k)));
+    json_object_object_add(whole, "study", json_object_new_string(name));
+    json_object_object_add(whole, "trials", trials);
+    json_object_object_add(whole, "best", best ? trial_json(best) : NULL);
+    json_object_object_add(whole, "steps_run", json_object_new_uint64(c->n_run));
+    json_object_object_add(whole, "steps_full",
+                           json_object_new_uint64(c->n_longest * c->n_counted));
+    if (cli.format == CLI_YAML)
+        cli_print_yaml(whole);
+    else
+        cli_print_json(whole);
+    json_object_put(whole);
 }
 
 static int print_result(kj_study *study)
@@ -349,13 +393,14 @@ static int print_result(kj_study *study)
     kj_trial_list *list;
     if (kj_study_list_trials(study, &list, &err) < 0)
         return cli_fail(&err);
-    cli_table *table = cli_table_new(columns);
-    for (uint64_t k = 0; k < kj_trial_list_size(list); k++)
-        add_row(table, kj_trial_list_get(list, k));
-    cli_table_print(table);
-    cli_table_free(table);
+    const kj_trial_info *best = kj_trial_list_best(list);
+    cost c = count_cost(list);
+    if (cli.format == CLI_JSON || cli.format == CLI_YAML)
+        print_whole(kj_study_get_name(study), list, best, &c);
+    else
+        print_rows(list);
     if (cli.format == CLI_TABLE)
-        print_summary(list);
+        print_summary(best, &c);
     kj_trial_list_free(list);
     return CLI_DONE;
 }

@@ -62,8 +62,11 @@ class Study:
     def run(self, trials, *more, status=0):
         return self.place.kajitori(*self.words(trials, *more), status=status, cwd=self.folder)
 
-    def table(self, trials, *more, status=0):
+    def result(self, trials, *more, status=0):
         return json.loads(self.run(trials, "--format", "json", *more, status=status).stdout)
+
+    def table(self, trials, *more, status=0):
+        return self.result(trials, *more, status=status)["trials"]
 
     def start(self, trials, *more):
         return self.place.start_kajitori(
@@ -81,6 +84,10 @@ class Study:
         rows = db.execute("SELECT number, state FROM trials ORDER BY number").fetchall()
         db.close()
         return rows
+
+
+def trials_of(tune):
+    return json.loads(tune.out)["trials"]
 
 
 @pytest.fixture
@@ -230,6 +237,10 @@ def test_median_prunes_with_sigterm(study):
     assert "being stopped: SIGTERM" in done.stderr
     assert "SIGKILL" not in done.stderr
     assert "8 of 12 reported (33% saved)" in done.stdout
+    whole = study.result(4)
+    assert list(whole) == ["study", "trials", "best", "steps_run", "steps_full"]
+    assert (whole["study"], whole["steps_run"], whole["steps_full"]) == ("train", 8, 12)
+    assert whole["best"] == min(rows[:2], key=lambda row: row["value"])
 
 
 def test_sigkill_when_sigterm_is_ignored(study):
@@ -314,7 +325,7 @@ def test_stopped_by_a_person(place):
     tune.wait_line("step 0 value")
     place.kajitori("stop", study.trial_json(0, "trial.json")["run_id"], "--by", "ann")
     assert tune.wait() == 0
-    row = json.loads(tune.out)[0]
+    row = trials_of(tune)[0]
     assert row["state"] == "COMPLETE"
     assert row["reason"] == "stopped by ann"
 
@@ -351,7 +362,7 @@ def test_interrupted_once_lets_them_end(study):
     (study.folder / "go").write_text("go")
     assert tune.wait() == 130
     assert study.states() == [(0, "COMPLETE")]
-    assert json.loads(tune.out)[0]["state"] == "COMPLETE"
+    assert trials_of(tune)[0]["state"] == "COMPLETE"
 
 
 def test_interrupted_twice_stops_them_and_tries_again(study):
@@ -360,7 +371,7 @@ def test_interrupted_twice_stops_them_and_tries_again(study):
     tune.wait_line("no new trials")
     tune.popen.send_signal(signal.SIGINT)
     assert tune.wait() == 130
-    rows = json.loads(tune.out)
+    rows = trials_of(tune)
     assert [row["state"] for row in rows] == ["COMPLETE", "FAIL", "FAIL", "WAITING", "WAITING"]
     assert all("interrupted" in row["reason"] for row in rows[1:3])
     study.program[2] = "99"  # the program is well now
@@ -430,7 +441,7 @@ def test_a_killed_worker_is_taken_over(study):
     (study.folder / "go0").write_text("go")
     (study.folder / "go1").write_text("go")
     assert second.wait() == 0, second.err
-    rows = json.loads(second.out)
+    rows = trials_of(second)
     assert [(row["number"], row["state"], row["steps"], row["value"]) for row in rows] == [
         (number, "COMPLETE", 2, 0.5) for number in range(3)
     ]
@@ -499,7 +510,7 @@ def test_a_killed_shim_is_a_lost_trial_and_repeated_once(study):
     wait_text(study.trial_file(0, "output.log"), "waiting")
     os.kill(study.trial_json(0, "shim.json")["shim_pid"], signal.SIGKILL)
     assert tune.wait() == 0, tune.err
-    rows = json.loads(tune.out)
+    rows = trials_of(tune)
     assert [row["state"] for row in rows] == ["FAIL", "COMPLETE"]
     assert rows[0]["reason"].startswith("lost")
     assert rows[0]["params"] == rows[1]["params"]
@@ -654,7 +665,7 @@ def test_a_locked_database(study):
     db.execute("ROLLBACK")
     db.close()
     assert tune.wait() == 0, tune.err
-    assert [(row["state"], row["value"], row["steps"]) for row in json.loads(tune.out)] == [
+    assert [(row["state"], row["value"], row["steps"]) for row in trials_of(tune)] == [
         ("COMPLETE", 0.5, 2)
     ]
 
@@ -686,7 +697,7 @@ def test_a_database_that_fails_for_good(study):
     (study.folder / "go1").write_text("go")
     (study.folder / "go2").write_text("go")
     assert again.wait() == 0, again.err
-    assert [(row["state"], row["steps"]) for row in json.loads(again.out)] == [("COMPLETE", 3)]
+    assert [(row["state"], row["steps"]) for row in trials_of(again)] == [("COMPLETE", 3)]
 
 
 def execute(study, sql):
