@@ -110,8 +110,9 @@ typedef struct kj_tag_info {
 
 typedef int (*kj_tag_fn)(void *userdata, const kj_tag_info *tag);
 
-/* Calls fn for every tag seen so far, sorted by run, then tag. Needs no earlier kj_source_step: it
- * reads up to the end first. */
+/* Calls fn for every tag seen so far, sorted by run, then tag, until it returns nonzero. Needs no
+ * earlier kj_source_step: it reads up to the end first. 0, what fn returned, or as kj_source_open.
+ */
 KJ_API int kj_source_list_tags(kj_source *source, kj_tag_fn fn, void *userdata, kj_error *err);
 
 typedef struct kj_source_stats {
@@ -127,6 +128,12 @@ typedef struct kj_source_stats {
         waiting_files; /* files that end in an unfinished or damaged record that may still heal */
 } kj_source_stats;
 
+#define KJ_SOURCE_STATS_INIT                            \
+    {                                                   \
+        sizeof(kj_source_stats), 0, 0, 0, 0, 0, 0, 0, 0 \
+    }
+
+/* ret_stats->size must be set. */
 KJ_API void kj_source_get_stats(const kj_source *source, kj_source_stats *ret_stats);
 
 #ifdef __cplusplus

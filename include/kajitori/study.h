@@ -3,7 +3,7 @@
  * Studies: search spaces, trials, samplers, pruners, storages, in Optuna's formats and with
  * Optuna's rules (docs/studies.md).
  *
- *     kj_storage_open("sqlite:///kajitori.db", NULL, &storage, &err);
+ *     kj_storage_open("sqlite:///kajitori.db", &storage, &err);
  *     kj_study_open(storage, &options, &study, &err);
  *     while (...) {
  *         kj_study_ask(study, &trial, &err);
@@ -65,8 +65,8 @@ enum kj_distribution_kind {
  * Categorical: one of n_choices values.
  */
 typedef struct kj_distribution {
-    uint32_t size;
-    int32_t kind; /* enum kj_distribution_kind */
+    uint32_t size; /* sizeof(kj_distribution) of the caller */
+    int32_t kind;  /* enum kj_distribution_kind */
     int32_t log;
     int32_t reserved;
     double low;
@@ -78,6 +78,11 @@ typedef struct kj_distribution {
     const kj_value *choices;
     uint64_t n_choices;
 } kj_distribution;
+
+#define KJ_DISTRIBUTION_INIT                                        \
+    {                                                               \
+        sizeof(kj_distribution), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0 \
+    }
 
 /* ---- storages ---- */
 
@@ -105,11 +110,10 @@ typedef struct kj_study_options {
     int32_t has_seed;  /* nonzero: `seed` is given; else the sampler seeds itself */
     uint32_t seed;
     uint32_t reserved;
-    const char *sampler;         /* "random" [random] */
-    const char *sampler_options; /* "key=value,key=value" */
-    const char *pruner;          /* "median", "none" [median] */
-    const char
-        *pruner_options; /* "n_startup_trials=5,n_warmup_steps=0,interval_steps=1,n_min_trials=1" */
+    const char *sampler;         /* kj_sampler_get_info lists them [random] */
+    const char *sampler_options; /* "key=value,key=value"; kj_sampler_get_option lists them */
+    const char *pruner;          /* kj_pruner_get_info lists them [median] */
+    const char *pruner_options;  /* "key=value,key=value"; kj_pruner_get_option lists them */
 } kj_study_options;
 
 #define KJ_STUDY_OPTIONS_INIT                                                 \
@@ -181,8 +185,13 @@ typedef struct kj_decision {
     const int64_t *peers; /* their numbers */
 } kj_decision;
 
+#define KJ_DECISION_INIT                                     \
+    {                                                        \
+        sizeof(kj_decision), 0, NULL, NULL, 0, 0, 0, 0, NULL \
+    }
+
 /* Asks the pruner: 1 = prune, 0 = keep. A cut is stored with its decision before this returns.
- * `ret_decision` may be NULL. */
+ * `ret_decision` may be NULL; else its `size` must be set. */
 KJ_API int kj_trial_should_prune(kj_trial *trial, kj_decision *ret_decision, kj_error *err);
 
 /* A user attribute, any JSON text. */
@@ -242,10 +251,16 @@ typedef struct kj_option_info {
     const char *help;
 } kj_option_info;
 
+#define KJ_OPTION_INFO_INIT                         \
+    {                                               \
+        sizeof(kj_option_info), 0, NULL, NULL, NULL \
+    }
+
 /* Names and help of what is registered: 1, or 0 when index is past the end. */
 KJ_API int kj_pruner_get_info(uint64_t index, const char **ret_name, const char **ret_help);
 KJ_API int kj_sampler_get_info(uint64_t index, const char **ret_name, const char **ret_help);
-/* The option number `option` of pruner number `index`: 1, or 0 past the end. */
+/* The option number `option` of pruner number `index`: 1, or 0 past the end. ret_option->size must
+ * be set. */
 KJ_API int kj_pruner_get_option(uint64_t index, uint64_t option, kj_option_info *ret_option);
 KJ_API int kj_sampler_get_option(uint64_t index, uint64_t option, kj_option_info *ret_option);
 

@@ -112,6 +112,25 @@ int kji_fail_memory(kj_error *err)
     return kji_fail(err, KJ_EMEM, "%s", kj_error_text(KJ_EMEM));
 }
 
+int kji_check_size(uint32_t size, size_t known, const char *type, kj_error *err)
+{
+    if (size >= known)
+        return 0;
+    return kji_fail(err, KJ_EARG, "%s.size is %u; it must be %zu", type, size, known);
+}
+
+void kji_give_struct(void *to, const void *from, size_t size)
+{
+    uint32_t given;
+    memcpy(&given, to, sizeof given);
+    if (given > size)
+        given = (uint32_t)size;
+    if (given < sizeof given) /* not even room for it */
+        return;
+    memcpy(to, from, given);
+    memcpy(to, &given, sizeof given);
+}
+
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static kj_log_fn log_hook;
 static void *log_userdata;

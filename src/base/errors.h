@@ -26,6 +26,13 @@ int kji_fail_prefix(kj_error *err, int code, const char *format, ...) KJI_PRINTF
 
 int kji_fail_memory(kj_error *err);
 
+/* A public struct that comes in: KJ_EARG when its `size` is less than what we know of it. */
+int kji_check_size(uint32_t size, size_t known, const char *type, kj_error *err);
+
+/* A public struct that goes out: fills *to as far as its caller knows it by the `size` that was set
+ * there, and sets it to what was filled. */
+void kji_give_struct(void *to, const void *from, size_t size);
+
 /* To the log hook (dropped without one). Any thread. */
 void kji_log(int level, const char *format, ...) KJI_PRINTF(2, 3);
 

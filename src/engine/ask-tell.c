@@ -194,7 +194,9 @@ int kj_trial_suggest(kj_trial *trial, const char *name, const kj_distribution *d
     if (!distribution)
         return kji_fail(err, KJ_EARG, "parameter \"%s\": the distribution is missing", name);
     kji_distribution *wanted;
-    r = check_drawable(distribution, err);
+    r = kji_check_size(distribution->size, sizeof *distribution, "kj_distribution", err);
+    if (r >= 0)
+        r = check_drawable(distribution, err);
     if (r >= 0)
         r = kji_distribution_new(distribution, &wanted, err);
     if (r < 0)
@@ -238,9 +240,16 @@ static int publish(kj_trial *trial, kj_decision *ret_decision, kj_error *err)
         return kji_fail_memory(err);
     if (d->n_peers > 0)
         memcpy(trial->peers, d->peers, d->n_peers * sizeof *trial->peers);
-    *ret_decision =
-        (kj_decision){sizeof *ret_decision, d->prune,   d->rule,     d->reason, d->step, d->value,
-                      d->threshold,         d->n_peers, trial->peers};
+    const kj_decision decision = {.size = sizeof decision,
+                                  .prune = d->prune,
+                                  .rule = d->rule,
+                                  .reason = d->reason,
+                                  .step = d->step,
+                                  .value = d->value,
+                                  .threshold = d->threshold,
+                                  .n_peers = d->n_peers,
+                                  .peers = trial->peers};
+    kji_give_struct(ret_decision, &decision, sizeof decision);
     return 0;
 }
 

@@ -2,13 +2,16 @@
 /* What is registered, for help texts and completion. */
 #include "engine.h"
 
+#include "errors.h"
+
 static int give_option(const kji_option *options, size_t n, uint64_t index,
                        kj_option_info *ret_option)
 {
     if (index >= n)
         return 0;
     const kji_option *o = &options[index];
-    *ret_option = (kj_option_info){sizeof *ret_option, o->type, o->key, o->default_text, o->help};
+    const kj_option_info info = {sizeof info, o->type, o->key, o->default_text, o->help};
+    kji_give_struct(ret_option, &info, sizeof info);
     return 1;
 }
 

@@ -36,7 +36,8 @@ static double draw(kj_study *study, const kj_distribution *distribution)
 static void test_a_seed_repeats_the_draws(void **state)
 {
     (void)state;
-    static const kj_distribution x = {.kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1};
+    static const kj_distribution x = {
+        .size = sizeof(kj_distribution), .kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1};
     kj_storage *storage;
     assert_int_equal(kj_storage_open("memory:", &storage, &err), 0);
     kj_study *a = open_study(storage, "a", 0), *b = open_study(storage, "b", 0),
@@ -55,9 +56,15 @@ static void test_ranges_that_cannot_be_drawn_from(void **state)
 {
     (void)state;
     static const kj_distribution bad[] = {
-        {.kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = INFINITY},
-        {.kind = KJ_DISTRIBUTION_FLOAT, .low = NAN, .high = 1},
-        {.kind = KJ_DISTRIBUTION_FLOAT, .low = -1e308, .high = 1e308},
+        {.size = sizeof(kj_distribution),
+         .kind = KJ_DISTRIBUTION_FLOAT,
+         .low = 0,
+         .high = INFINITY},
+        {.size = sizeof(kj_distribution), .kind = KJ_DISTRIBUTION_FLOAT, .low = NAN, .high = 1},
+        {.size = sizeof(kj_distribution),
+         .kind = KJ_DISTRIBUTION_FLOAT,
+         .low = -1e308,
+         .high = 1e308},
     };
     kj_storage *storage;
     kj_trial *trial;
@@ -81,7 +88,7 @@ static void test_a_keep_says_why(void **state)
     (void)state;
     kj_storage *storage;
     kj_trial *trial;
-    kj_decision decision;
+    kj_decision decision = KJ_DECISION_INIT;
     assert_int_equal(kj_storage_open("memory:", &storage, &err), 0);
     kj_study *study = open_study(storage, "a", 0);
     assert_int_equal(kj_study_ask(study, &trial, &err), 0);
@@ -95,11 +102,54 @@ static void test_a_keep_says_why(void **state)
     kj_storage_close(storage);
 }
 
+/* A program that was built with other headers. */
+static void test_structs_of_another_size(void **state)
+{
+    (void)state;
+    kj_storage *storage;
+    kj_study *study = NULL;
+    kj_trial *trial;
+    kj_value value;
+    kj_study_options options = {.flags = KJ_STUDY_CREATE};
+    kj_distribution x = {.size = 8, .kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1};
+    assert_int_equal(kj_storage_open("memory:", &storage, &err), 0);
+    assert_int_equal(kj_study_open(storage, &options, &study, &err), KJ_EARG);
+    assert_non_null(strstr(err.message, "kj_study_options.size is 0; it must be "));
+    assert_null(study);
+    study = open_study(storage, "a", 0);
+    assert_int_equal(kj_study_ask(study, &trial, &err), 0);
+    assert_int_equal(kj_trial_suggest(trial, "x", &x, &value, &err), KJ_EARG);
+    assert_non_null(strstr(err.message, "parameter \"x\": kj_distribution.size is 8; it must be"));
+    kj_decision decision = {.size = offsetof(kj_decision, step), .step = 77};
+    assert_int_equal(kj_trial_should_prune(trial, &decision, &err), 0);
+    assert_string_equal(decision.rule, "none");
+    assert_true(decision.size == offsetof(kj_decision, step) && decision.step == 77);
+    kj_trial_free(trial);
+    kj_study_close(study);
+    kj_storage_close(storage);
+}
+
+static void test_the_name_of_a_study(void **state)
+{
+    (void)state;
+    kj_storage *storage;
+    kj_study *study = NULL;
+    kj_study_options options = KJ_STUDY_OPTIONS_INIT;
+    assert_int_equal(kj_storage_open("memory:", &storage, &err), 0);
+    assert_int_equal(kj_study_open(storage, &options, &study, &err), KJ_EARG);
+    assert_string_equal(err.message, "the study's name is missing");
+    options.flags = KJ_STUDY_CREATE;
+    assert_int_equal(kj_study_open(storage, &options, &study, &err), 0);
+    assert_int_equal(strlen(kj_study_get_name(study)), strlen("no-name-") + 36);
+    kj_study_close(study);
+    kj_storage_close(storage);
+}
+
 static void test_the_catalog(void **state)
 {
     (void)state;
     const char *name, *help;
-    kj_option_info option;
+    kj_option_info option = KJ_OPTION_INFO_INIT;
     assert_int_equal(kj_pruner_get_info(0, &name, &help), 1);
     assert_string_equal(name, "median");
     assert_true(strlen(help) > 10);
@@ -124,6 +174,8 @@ int main(void)
         cmocka_unit_test(test_a_seed_repeats_the_draws),
         cmocka_unit_test(test_ranges_that_cannot_be_drawn_from),
         cmocka_unit_test(test_a_keep_says_why),
+        cmocka_unit_test(test_structs_of_another_size),
+        cmocka_unit_test(test_the_name_of_a_study),
         cmocka_unit_test(test_the_catalog),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

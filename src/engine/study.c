@@ -47,19 +47,32 @@ int kji_to_optuna_json(const char *json, const char *what, char **ret_json, kj_e
 /* ---- opening ---- */
 
 /* Optuna's form of a made-up name: "no-name-" and a random UUID. */
-static char *make_up_name(kj_error *err)
+static int make_up_name(char **ret_name, kj_error *err)
 {
     kji_rng rng;
-    if (kji_rng_seed_randomly(&rng, err) < 0)
-        return NULL;
+    int r = kji_rng_seed_randomly(&rng, err);
+    if (r < 0)
+        return r;
     uint32_t w[4];
     for (int k = 0; k < 4; k++)
         w[k] = kji_rng_uint32(&rng);
     char *name = kji_format("no-name-%08x-%04x-4%03x-%04x-%04x%08x", w[0], w[1] >> 16, w[1] & 0xfff,
                             0x8000 | (w[2] >> 16 & 0x3fff), w[2] & 0xffff, w[3]);
     if (!name)
-        kji_fail_memory(err);
-    return name;
+        return kji_fail_memory(err);
+    *ret_name = name;
+    return 0;
+}
+
+static int take_name(kj_study *study, const kj_study_options *options, kj_error *err)
+{
+    if (!options->name && (options->flags & KJ_STUDY_CREATE))
+        return make_up_name(&study->name, err);
+    int r = kji_check_name(options->name, "the study's name", err);
+    if (r < 0)
+        return r;
+    study->name = strdup(options->name);
+    return study->name ? 0 : kji_fail_memory(err);
 }
 
 typedef struct names {
@@ -146,16 +159,7 @@ static int set_up(kj_study *study, const kj_study_options *options, kj_error *er
 {
     if (options->direction < 0 || options->direction > KJ_DIRECTION_MAXIMIZE)
         return kji_fail(err, KJ_EARG, "%d is no direction", (int)options->direction);
-    if (options->name) {
-        study->name = strdup(options->name);
-    } else if (options->flags & KJ_STUDY_CREATE) {
-        study->name = make_up_name(err);
-    } else {
-        return kji_fail(err, KJ_EARG, "the name of the study is missing");
-    }
-    if (!study->name)
-        return kji_fail_memory(err);
-    int r = kji_check_name(study->name, "the study's name", err);
+    int r = take_name(study, options, err);
     if (r >= 0)
         r = kji_sampler_new(options->sampler, options->sampler_options,
                             options->has_seed ? &options->seed : NULL, &study->sampler, err);
@@ -174,11 +178,14 @@ int kj_study_open(kj_storage *storage, const kj_study_options *options, kj_study
 {
     if (!storage || !options)
         return kji_fail(err, KJ_EARG, "a storage and options are needed");
+    int r = kji_check_size(options->size, sizeof *options, "kj_study_options", err);
+    if (r < 0)
+        return r;
     kj_study *study = calloc(1, sizeof *study);
     if (!study)
         return kji_fail_memory(err);
     study->storage = storage;
-    int r = set_up(study, options, err);
+    r = set_up(study, options, err);
     if (r < 0)
         kj_study_close(study);
     else

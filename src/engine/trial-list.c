@@ -70,9 +70,15 @@ static int fill_arrays(entry *e, kj_error *err)
     }
     const kji_cut *cut = t->cut;
     if (cut)
-        e->cut = (kj_decision){sizeof e->cut, 1,          cut->rule,      cut->reason,
-                               cut->step,     cut->value, cut->threshold, cut->n_peers,
-                               cut->peers};
+        e->cut = (kj_decision){.size = sizeof e->cut,
+                               .prune = 1,
+                               .rule = cut->rule,
+                               .reason = cut->reason,
+                               .step = cut->step,
+                               .value = cut->value,
+                               .threshold = cut->threshold,
+                               .n_peers = cut->n_peers,
+                               .peers = cut->peers};
     return 0;
 }
 

@@ -54,7 +54,7 @@ static void check_case(const char *folder, const char *name)
     drop_restarts(&got);
     assert_int_equal(got.n, expected.n);
     kji_rows_assert_same(&got, &expected, 0, expected.n, name);
-    kj_source_stats stats = {.size = sizeof stats};
+    kj_source_stats stats = KJ_SOURCE_STATS_INIT;
     kj_source_get_stats(source, &stats);
     assert_int_equal(stats.points, expected.n);
     assert_int_equal(stats.skipped_records, 0);
@@ -119,7 +119,7 @@ static void check_finish(const char *folder, const struct variant *variant,
                          const kji_rows *expected)
 {
     kji_rows got = {0};
-    kj_source_stats stats = {.size = sizeof stats};
+    kj_source_stats stats = KJ_SOURCE_STATS_INIT;
     kj_source *source = open_events(folder, 0, 3600000);
     kji_rows_drain(source, &got);
     assert_int_equal(got.n, variant->prefix);

@@ -170,7 +170,5 @@ void kj_source_get_stats(const kj_source *source, kj_source_stats *ret_stats)
 {
     kj_source_stats stats = source->stats;
     source->spec.kind->count(source->instance, &stats);
-    uint32_t size = ret_stats->size < sizeof stats ? ret_stats->size : sizeof stats;
-    stats.size = size;
-    memcpy(ret_stats, &stats, size);
+    kji_give_struct(ret_stats, &stats, sizeof stats);
 }

@@ -23,9 +23,8 @@
     X(GET_FACT, "SELECT value_json FROM kajitori_facts WHERE study_id = ?1 AND \"key\" = ?2")     \
     X(SET_FACT, "INSERT INTO kajitori_facts (study_id, \"key\", value_json) VALUES (?1, ?2, ?3) " \
                 "ON CONFLICT (study_id, \"key\") DO UPDATE SET value_json = excluded.value_json") \
-    X(FIND_WAITING,                                                                               \
-      "SELECT number, trial_id FROM trials WHERE study_id = ?1 AND state = 'WAITING' "            \
-      "ORDER BY number LIMIT 1")                                                                  \
+    X(FIND_WAITING, "SELECT trial_id FROM trials WHERE study_id = ?1 AND state = 'WAITING' "      \
+                    "ORDER BY number LIMIT 1")                                                    \
     X(CLAIM_TRIAL, "UPDATE trials SET state = 'RUNNING', datetime_start = ?2 "                    \
                    "WHERE trial_id = ?1 AND state = 'WAITING'")                                   \
     X(ADD_TRIAL, "INSERT INTO trials (study_id, state, datetime_start) VALUES (?1, ?2, ?3)")      \

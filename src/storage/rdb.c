@@ -201,31 +201,17 @@ static int add_trial(kji_rdb *db, int64_t study_id, int state, int64_t *ret_id, 
     return run(db, KJI_SQL_NUMBER_TRIAL, params, 2, err);
 }
 
-typedef struct waiting {
-    int64_t id;
-    bool found;
-} waiting;
-
-static int take_waiting(void *userdata, const kj_value *row, kj_error *err)
-{
-    (void)err;
-    *(waiting *)userdata = (waiting){row[1].i, true};
-    return 1;
-}
-
 static int claim(kji_rdb *db, int64_t study_id, int64_t *ret_id, kj_error *err)
 {
-    waiting w = {0, false};
-    kj_value params[] = {kji_sql_int(study_id), kji_sql_int(0)};
-    int r = db->driver->run(db, KJI_SQL_FIND_WAITING, params, 1, take_waiting, &w, err);
+    kj_value params[] = {kji_sql_int(study_id), {.type = KJ_TYPE_NONE}};
+    int r = kji_rdb_get_int(db, KJI_SQL_FIND_WAITING, params, 1, ret_id, err);
     if (r < 0)
         return r;
-    if (!w.found)
+    if (r == 0)
         return add_trial(db, study_id, KJ_TRIAL_RUNNING, ret_id, err);
     char now[KJI_TIME_TEXT];
-    params[0] = kji_sql_int(w.id);
+    params[0] = kji_sql_int(*ret_id);
     params[1] = kji_sql_text(kji_time_text(kji_time_now(), now));
-    *ret_id = w.id;
     return run(db, KJI_SQL_CLAIM_TRIAL, params, 2, err);
 }
 

@@ -360,7 +360,7 @@ static void test_a_cut_is_stored_with_its_decision(void **state)
         finish(study, trial, KJ_TRIAL_COMPLETE, k);
     }
     kj_trial *trial = ask(study);
-    kj_decision decision;
+    kj_decision decision = KJ_DECISION_INIT;
     OK(kj_trial_report(trial, 2, 9, &err));
     OK(kj_trial_report(trial, 3, 8, &err));
     assert_int_equal(kj_trial_should_prune(trial, &decision, &err), 1);
@@ -395,7 +395,7 @@ static void test_a_rule_sees_what_has_ended_meanwhile(void **state)
 {
     kj_study *study = create(state, "s");
     kj_trial *trials[6];
-    kj_decision decision;
+    kj_decision decision = KJ_DECISION_INIT;
     for (int k = 0; k < 6; k++)
         trials[k] = ask(study);
     OK(kj_trial_report(trials[5], 0, 9, &err));
@@ -449,7 +449,7 @@ static void test_two_storages_see_each_other(void **state)
     }
     for (int k = 0; k < 2; k++) {
         kj_trial *trial = ask(k ? mine : theirs);
-        kj_decision decision;
+        kj_decision decision = KJ_DECISION_INIT;
         OK(kj_trial_report(trial, 0, 100, &err));
         assert_int_equal(kj_trial_should_prune(trial, &decision, &err), 1);
         assert_int_equal(decision.n_peers, 6); /* those of both */

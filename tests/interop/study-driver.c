@@ -39,12 +39,37 @@ static const struct {
     const char *name;
     kj_distribution distribution;
 } space[] = {
-    {"lr", {.kind = KJ_DISTRIBUTION_FLOAT, .low = 1e-5, .high = 0.1, .log = 1}},
-    {"momentum", {.kind = KJ_DISTRIBUTION_FLOAT, .low = -1, .high = 1}},
-    {"drop", {.kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1, .step = 0.3}},
-    {"ユニット", {.kind = KJ_DISTRIBUTION_INT, .int_low = 16, .int_high = 130, .int_step = 16}},
-    {"depth", {.kind = KJ_DISTRIBUTION_INT, .int_low = 1, .int_high = 64, .log = 1}},
-    {"optimizer", {.kind = KJ_DISTRIBUTION_CATEGORICAL, .choices = choices, .n_choices = 5}},
+    {"lr",
+     {.size = sizeof(kj_distribution),
+      .kind = KJ_DISTRIBUTION_FLOAT,
+      .low = 1e-5,
+      .high = 0.1,
+      .log = 1}},
+    {"momentum",
+     {.size = sizeof(kj_distribution), .kind = KJ_DISTRIBUTION_FLOAT, .low = -1, .high = 1}},
+    {"drop",
+     {.size = sizeof(kj_distribution),
+      .kind = KJ_DISTRIBUTION_FLOAT,
+      .low = 0,
+      .high = 1,
+      .step = 0.3}},
+    {"ユニット",
+     {.size = sizeof(kj_distribution),
+      .kind = KJ_DISTRIBUTION_INT,
+      .int_low = 16,
+      .int_high = 130,
+      .int_step = 16}},
+    {"depth",
+     {.size = sizeof(kj_distribution),
+      .kind = KJ_DISTRIBUTION_INT,
+      .int_low = 1,
+      .int_high = 64,
+      .log = 1}},
+    {"optimizer",
+     {.size = sizeof(kj_distribution),
+      .kind = KJ_DISTRIBUTION_CATEGORICAL,
+      .choices = choices,
+      .n_choices = 5}},
 };
 
 enum { N_PARAMS = sizeof space / sizeof *space, N_STEPS = 5 };
@@ -176,7 +201,8 @@ static void try_other_space(kj_study *study)
 {
     kj_trial *trial;
     kj_value value;
-    kj_distribution linear = {.kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1};
+    kj_distribution linear = {
+        .size = sizeof linear, .kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1};
     CHECK(kj_study_ask(study, &trial, &err));
     int r = kj_trial_suggest(trial, "lr", &linear, &value, &err);
     printf("%d %s\n", r, err.message);
