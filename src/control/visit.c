@@ -15,6 +15,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+/* How often a paused program looks whether a signal handler ran. */
+enum { LOOK_MS = 500 };
+
 void kji_run_moved(kj_run *run)
 {
     run->moved_ms = kji_monotonic_ms();
@@ -98,9 +101,9 @@ void kji_run_refresh(kj_run *run, bool all)
         param->stale = false;
         kj_value value;
         kj_error err = KJ_ERROR_INIT;
-        pthread_mutex_unlock(&run->lock);
+        kji_run_unlock(run);
         int r = kji_param_read(param, &value, &err);
-        pthread_mutex_lock(&run->lock);
+        kji_run_lock(run);
         if (r >= 0)
             kji_param_store(param, &value, kji_run_step(run));
         else if (!param->warned)
@@ -114,14 +117,16 @@ void kji_run_refresh(kj_run *run, bool all)
 static bool wait_in_pause(kj_run *run)
 {
     struct pollfd wake = {.fd = run->wake_fd, .events = POLLIN};
-    pthread_mutex_unlock(&run->lock);
-    int r = poll(&wake, 1, -1);
-    bool interrupted = r < 0 && errno == EINTR && (run->flags & KJ_RUN_INTERRUPTIBLE);
+    kji_run_unlock(run);
+    bool interruptible = run->flags & KJ_RUN_INTERRUPTIBLE;
+    /* A handler may also have run just before poll(2), which then knows nothing of it. */
+    int r = poll(&wake, 1, interruptible ? LOOK_MS : -1);
+    bool interrupted = interruptible && (r == 0 || (r < 0 && errno == EINTR));
     if (r > 0) {
         eventfd_t count;
         eventfd_read(run->wake_fd, &count);
     }
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     return !interrupted;
 }
 
@@ -140,16 +145,16 @@ int kji_run_visit(kj_run *run, kji_place place)
     if (run->forked)
         return 0;
     int bits = 0;
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     for (;;) {
         kji_run_moved(run);
         carry_out_due(run, &place);
         if (pending(run) & KJI_PENDING_REFRESH)
             kji_run_refresh(run, false);
         if (pending(run) & KJI_PENDING_WARNING) {
-            pthread_mutex_unlock(&run->lock);
+            kji_run_unlock(run);
             kji_run_log_warnings(run);
-            pthread_mutex_lock(&run->lock);
+            kji_run_lock(run);
         }
         if (!is_held(run) || run->wake_fd < 0)
             break;
@@ -161,6 +166,6 @@ int kji_run_visit(kj_run *run, kji_place place)
         }
     }
     kji_run_moved(run);
-    pthread_mutex_unlock(&run->lock);
+    kji_run_unlock(run);
     return bits | (__atomic_load_n(&run->stopped, __ATOMIC_RELAXED) ? KJ_RUN_STOP : 0);
 }
