@@ -34,6 +34,11 @@ static void test_nearest_name(void **state)
     assert_string_equal(kji_nearest("stpo", known, 4), "stop");
     assert_string_equal(kji_nearest("staus", known, 4), "status");
     assert_null(kji_nearest("explode", known, 4));
+    kj_error err = KJ_ERROR_INIT;
+    assert_int_equal(kji_fail_unknown(&err, KJ_EARG, "verb", "stpo", known, 4), KJ_EARG);
+    assert_non_null(strstr(err.message, "no verb \"stpo\" (did you mean stop?); there are "));
+    assert_int_equal(kji_fail_unknown(&err, KJ_ENOENT, "verb", "x", NULL, 0), KJ_ENOENT);
+    assert_string_equal(err.message, "no verb \"x\"; there are none");
 }
 
 static void test_double_text_is_pythons_repr(void **state)

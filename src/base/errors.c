@@ -6,6 +6,8 @@
  */
 #include "errors.h"
 
+#include "strbuf.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -199,4 +201,22 @@ const char *kji_nearest(const char *name, const char *const *known, size_t n_kno
         }
     }
     return best;
+}
+
+int kji_fail_unknown(kj_error *err, int code, const char *kind, const char *name,
+                     const char *const *known, size_t n_known)
+{
+    enum { ROOM = 600 };
+    kji_strbuf list = KJI_STRBUF_INIT;
+    size_t k = 0;
+    for (; k < n_known && list.size < ROOM; k++)
+        kji_strbuf_printf(&list, "%s%s", k ? ", " : "", known[k]);
+    if (k < n_known)
+        kji_strbuf_printf(&list, " and %zu more", n_known - k);
+    const char *nearest = kji_nearest(name, known, n_known);
+    int r = kji_fail(err, code, "no %s \"%.80s\"%s%s%s; there %s %s", kind, name,
+                     nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "",
+                     n_known == 1 ? "is" : "are", n_known ? list.text : "none");
+    kji_strbuf_done(&list);
+    return r;
 }

@@ -40,4 +40,9 @@ void kji_log(int level, const char *format, ...) KJI_PRINTF(2, 3);
  * near. */
 const char *kji_nearest(const char *name, const char *const *known, size_t n_known);
 
+/* Refuses a name, with the nearest one and those there are: `no verb "stpo" (did you mean stop?);
+ * there are …`. */
+int kji_fail_unknown(kj_error *err, int code, const char *kind, const char *name,
+                     const char *const *known, size_t n_known);
+
 #endif

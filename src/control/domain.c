@@ -4,7 +4,6 @@
 #include "errors.h"
 #include "json.h"
 #include "number.h"
-#include "strbuf.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -152,22 +151,4 @@ void kji_domain_describe(const kji_domain *domain, struct json_object *object)
         json_object_object_add(object, "max", kji_json_new_double(domain->max));
     if (domain->flags & KJI_DOMAIN_MIN_EXCLUSIVE)
         json_object_object_add(object, "min_exclusive", json_object_new_boolean(true));
-}
-
-int kji_fail_unknown(kj_error *err, const char *kind, const char *name, const char *const *known,
-                     size_t n_known)
-{
-    enum { ROOM = 600 };
-    kji_strbuf list = KJI_STRBUF_INIT;
-    size_t k = 0;
-    for (; k < n_known && list.size < ROOM; k++)
-        kji_strbuf_printf(&list, "%s%s", k ? ", " : "", known[k]);
-    if (k < n_known)
-        kji_strbuf_printf(&list, " and %zu more", n_known - k);
-    const char *nearest = kji_nearest(name, known, n_known);
-    int r = kji_fail(err, KJ_EREJECTED, "no %s \"%.80s\"%s%s%s; there %s %s", kind, name,
-                     nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "",
-                     n_known == 1 ? "is" : "are", n_known ? list.text : "none");
-    kji_strbuf_done(&list);
-    return r;
 }

@@ -41,11 +41,4 @@ void kji_domain_describe(const kji_domain *domain, struct json_object *object);
 /* yes/no, true/false, on/off, in any case. */
 bool kji_parse_bool(const char *text, bool *ret_value);
 
-/*
- * Why `name` is unknown among `known`, on one line: the nearest one, and all of them, as far as the
- * room goes. `kind` is "parameter", "verb", ...; returns KJ_EREJECTED.
- */
-int kji_fail_unknown(kj_error *err, const char *kind, const char *name, const char *const *known,
-                     size_t n_known);
-
 #endif

@@ -110,7 +110,7 @@ int kji_params_fail_unknown(const kji_params *params, const char *name, kj_error
         return kji_fail_memory(err);
     for (size_t k = 0; k < params->n; k++)
         known[k] = params->item[k]->name;
-    int r = kji_fail_unknown(err, "parameter", name, known, params->n);
+    int r = kji_fail_unknown(err, KJ_EREJECTED, "parameter", name, known, params->n);
     free(known);
     return r;
 }

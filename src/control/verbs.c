@@ -151,7 +151,7 @@ int kji_verb_fail_unknown(const kji_own_verbs *own, const char *name, kj_error *
     size_t n = 0;
     for (const kji_verb *verb; (verb = verb_at(own, n)); n++)
         known[n] = verb->name;
-    return kji_fail_unknown(err, "verb", name, known, n);
+    return kji_fail_unknown(err, KJ_EREJECTED, "verb", name, known, n);
 }
 
 static int check_words(const kji_verb *verb, const kji_command *command, kj_error *err)
@@ -183,7 +183,7 @@ static int fail_unknown_arg(const kji_verb *verb, const char *name, kj_error *er
     const char *known[KJI_ARGS_MAX];
     for (size_t k = 0; k < verb->n_args; k++)
         known[k] = verb->args[k].name;
-    kji_fail_unknown(err, "key", name, known, verb->n_args);
+    kji_fail_unknown(err, KJ_EREJECTED, "key", name, known, verb->n_args);
     return kji_fail_prefix(err, KJ_EREJECTED, "%s", verb->name);
 }
 

@@ -6,7 +6,12 @@
 
 #include <string.h>
 
-const kji_source_kind *const kji_source_kinds[] = {&kji_source_events, &kji_source_text, NULL};
+const kji_source_kind *const kji_source_kinds[] = {
+#define KJI_SOURCE_ROW(name) &kji_source_##name,
+    KJI_SOURCE_MAP(KJI_SOURCE_ROW)
+#undef KJI_SOURCE_ROW
+        NULL,
+};
 
 static int unknown_kind(const char *text, size_t size, kj_error *err)
 {

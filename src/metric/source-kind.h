@@ -52,8 +52,14 @@ typedef struct kji_source_kind {
     void (*count)(const void *instance, kj_source_stats *stats);
 } kji_source_kind;
 
-extern const kji_source_kind kji_source_events;
-extern const kji_source_kind kji_source_text;
+/* The registry, one line for each kind: its table is kji_source_NAME. */
+#define KJI_SOURCE_MAP(X) \
+    X(events)             \
+    X(text)
+
+#define KJI_SOURCE_DECLARE(name) extern const kji_source_kind kji_source_##name;
+KJI_SOURCE_MAP(KJI_SOURCE_DECLARE)
+#undef KJI_SOURCE_DECLARE
 
 /* All kinds; ends with NULL. */
 extern const kji_source_kind *const kji_source_kinds[];

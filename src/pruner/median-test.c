@@ -78,18 +78,15 @@ static void test_what_keeps_a_trial(void **state)
     kji_history_free(h);
 }
 
-static void test_unknown_pruners_are_refused(void **state)
+static void test_options_are_checked(void **state)
 {
     (void)state;
     kj_error err = KJ_ERROR_INIT;
     kji_pruner *pruner = NULL;
-    assert_int_equal(kji_pruner_new("medain", NULL, &pruner, &err), KJ_EARG);
-    assert_string_equal(
-        err.message, "there is no pruner \"medain\", did you mean \"median\"?; there are median, "
-                     "none");
     assert_int_equal(kji_pruner_new("median", "n_warmup=3", &pruner, &err), KJ_EARG);
     assert_non_null(strstr(err.message, "pruner median has no option \"n_warmup\""));
     assert_int_equal(kji_pruner_new("median", "interval_steps=0", &pruner, &err), KJ_EARG);
+    assert_non_null(strstr(err.message, "interval_steps=0 is refused"));
     assert_null(pruner);
 }
 
@@ -98,7 +95,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_cut_says_why),
         cmocka_unit_test(test_what_keeps_a_trial),
-        cmocka_unit_test(test_unknown_pruners_are_refused),
+        cmocka_unit_test(test_options_are_checked),
     };
     return cmocka_run_group_tests_name("median", tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
  * A rule consists of its options, of a function that decides, and of the table at the end, which
  * stands in the registry in pruner.c.
  */
-#include "percentile.h"
+#include "percentile-rule.h"
 
 typedef struct median_options {
     int64_t n_startup_trials;

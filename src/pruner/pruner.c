@@ -3,17 +3,16 @@
 
 #include "errors.h"
 #include "mem.h"
-#include "strbuf.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The registry. The first one is the default. */
 static const kji_pruner_ops *const registry[] = {
-    &kji_pruner_median,
-    &kji_pruner_none,
+#define KJI_PRUNER_ROW(name) &kji_pruner_##name,
+    KJI_PRUNER_MAP(KJI_PRUNER_ROW)
+#undef KJI_PRUNER_ROW
 };
 
 enum { N_PRUNERS = sizeof registry / sizeof *registry };
@@ -31,16 +30,9 @@ const kji_pruner_ops *kji_pruner_at(size_t index)
 static int unknown_name(const char *name, kj_error *err)
 {
     const char *known[N_PRUNERS];
-    kji_strbuf list = KJI_STRBUF_INIT;
-    for (size_t k = 0; k < N_PRUNERS; k++) {
+    for (size_t k = 0; k < N_PRUNERS; k++)
         known[k] = registry[k]->name;
-        kji_strbuf_printf(&list, "%s%s", k ? ", " : "", known[k]);
-    }
-    const char *near = kji_nearest(name, known, N_PRUNERS);
-    kji_fail(err, KJ_EARG, "there is no pruner \"%s\"%s%s%s; there are %s", name,
-             near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "", list.text);
-    kji_strbuf_done(&list);
-    return KJ_EARG;
+    return kji_fail_unknown(err, KJ_EARG, "pruner", name, known, N_PRUNERS);
 }
 
 static int set_up(kji_pruner *pruner, const char *options, kj_error *err)

@@ -45,10 +45,16 @@ void kji_pruner_free(kji_pruner *pruner);
 int kji_pruner_decide(const kji_pruner *pruner, const kji_history *history, const kji_trial *trial,
                       kji_decision *ret_decision, kj_error *err);
 
-/* The registry: NULL past its end. */
-const kji_pruner_ops *kji_pruner_at(size_t index);
+/* The registry, one line for each rule: its table is kji_pruner_NAME. The first is the default. */
+#define KJI_PRUNER_MAP(X) \
+    X(median)             \
+    X(none)
 
-extern const kji_pruner_ops kji_pruner_median;
-extern const kji_pruner_ops kji_pruner_none;
+#define KJI_PRUNER_DECLARE(name) extern const kji_pruner_ops kji_pruner_##name;
+KJI_PRUNER_MAP(KJI_PRUNER_DECLARE)
+#undef KJI_PRUNER_DECLARE
+
+/* NULL past its end. */
+const kji_pruner_ops *kji_pruner_at(size_t index);
 
 #endif

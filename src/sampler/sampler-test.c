@@ -73,7 +73,7 @@ static void test_unknown_samplers_are_refused(void **state)
     kji_sampler *sampler = NULL;
     assert_int_equal(kji_sampler_new("randm", NULL, NULL, &sampler, &err), KJ_EARG);
     assert_string_equal(err.message,
-                        "there is no sampler \"randm\", did you mean \"random\"?; there is random");
+                        "no sampler \"randm\" (did you mean random?); there is random");
     assert_int_equal(kji_sampler_new("random", "a=1", NULL, &sampler, &err), KJ_EARG);
     assert_null(sampler);
 }

@@ -3,15 +3,15 @@
 
 #include "errors.h"
 #include "mem.h"
-#include "strbuf.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The registry. The first one is the default. */
 static const kji_sampler_ops *const registry[] = {
-    &kji_sampler_random,
+#define KJI_SAMPLER_ROW(name) &kji_sampler_##name,
+    KJI_SAMPLER_MAP(KJI_SAMPLER_ROW)
+#undef KJI_SAMPLER_ROW
 };
 
 enum { N_SAMPLERS = sizeof registry / sizeof *registry };
@@ -30,16 +30,9 @@ const kji_sampler_ops *kji_sampler_at(size_t index)
 static int unknown_name(const char *name, kj_error *err)
 {
     const char *known[N_SAMPLERS];
-    kji_strbuf list = KJI_STRBUF_INIT;
-    for (size_t k = 0; k < N_SAMPLERS; k++) {
+    for (size_t k = 0; k < N_SAMPLERS; k++)
         known[k] = registry[k]->name;
-        kji_strbuf_printf(&list, "%s%s", k ? ", " : "", known[k]);
-    }
-    const char *near = kji_nearest(name, known, N_SAMPLERS);
-    kji_fail(err, KJ_EARG, "there is no sampler \"%s\"%s%s%s; there is %s", name,
-             near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "", list.text);
-    kji_strbuf_done(&list);
-    return KJ_EARG;
+    return kji_fail_unknown(err, KJ_EARG, "sampler", name, known, N_SAMPLERS);
 }
 
 static int set_up(kji_sampler *sampler, const char *options, const uint32_t *seed, kj_error *err)

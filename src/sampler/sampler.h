@@ -39,9 +39,15 @@ int kji_sampler_sample(kji_sampler *sampler, const kji_history *history, const k
                        const char *name, const kji_distribution *distribution, double *ret_internal,
                        kj_error *err);
 
-/* The registry: NULL past its end. */
-const kji_sampler_ops *kji_sampler_at(size_t index);
+/* The registry, one line for each algorithm: its table is kji_sampler_NAME. The first is the
+ * default. */
+#define KJI_SAMPLER_MAP(X) X(random)
 
-extern const kji_sampler_ops kji_sampler_random;
+#define KJI_SAMPLER_DECLARE(name) extern const kji_sampler_ops kji_sampler_##name;
+KJI_SAMPLER_MAP(KJI_SAMPLER_DECLARE)
+#undef KJI_SAMPLER_DECLARE
+
+/* NULL past its end. */
+const kji_sampler_ops *kji_sampler_at(size_t index);
 
 #endif

@@ -8,10 +8,10 @@
 #include <assert.h>
 #include <string.h>
 
-/* The registry. */
 static const kji_storage_ops *const registry[] = {
-    &kji_storage_sqlite,
-    &kji_storage_memory,
+#define KJI_STORAGE_ROW(name) &kji_storage_##name,
+    KJI_STORAGE_MAP(KJI_STORAGE_ROW)
+#undef KJI_STORAGE_ROW
 };
 
 enum { N_STORAGES = sizeof registry / sizeof *registry };

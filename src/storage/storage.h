@@ -109,10 +109,16 @@ struct kj_storage {
 /* KJ_ESTATE with the one wording for all storages. */
 int kji_storage_refuse_state(int64_t number, int state, bool was_to_end, kj_error *err);
 
-/* The registry: NULL past its end. */
-const kji_storage_ops *kji_storage_at(size_t index);
+/* The registry, one line for each storage: its table is kji_storage_NAME. */
+#define KJI_STORAGE_MAP(X) \
+    X(sqlite)              \
+    X(memory)
 
-extern const kji_storage_ops kji_storage_memory;
-extern const kji_storage_ops kji_storage_sqlite;
+#define KJI_STORAGE_DECLARE(name) extern const kji_storage_ops kji_storage_##name;
+KJI_STORAGE_MAP(KJI_STORAGE_DECLARE)
+#undef KJI_STORAGE_DECLARE
+
+/* NULL past its end. */
+const kji_storage_ops *kji_storage_at(size_t index);
 
 #endif

@@ -4,7 +4,7 @@
  * reported at exactly its newest step. The history holds those values in order, so the threshold
  * costs two array reads.
  */
-#include "percentile.h"
+#include "percentile-rule.h"
 
 #include "number.h"
 #include "quantile.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The comparison behind the percentile rules: a trial against the COMPLETE trials at its step. */
-#ifndef KJI_PERCENTILE_H
-#define KJI_PERCENTILE_H
+#ifndef KJI_PERCENTILE_RULE_H
+#define KJI_PERCENTILE_RULE_H
 
 #include "pruner.h"
 
