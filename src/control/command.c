@@ -26,7 +26,7 @@ kji_command *kji_command_new(void)
     kji_command *command = calloc(1, sizeof *command);
     if (!command)
         return NULL;
-    command->sender = (kji_sender){NULL, -1, -1};
+    command->sender = (kji_sender){.uid = -1, .pid = -1};
     command->args = json_object_new_object();
     if (!command->args) {
         free(command);
@@ -58,6 +58,7 @@ static int take_text(char **to, const char *key, const char *value, size_t limit
 {
     if (strlen(value) > limit)
         return kji_fail(err, KJ_EREJECTED, "%s is longer than %zu bytes", key, limit);
+    free(*to); /* a line says it itself, and its sender beside it */
     *to = strdup(value);
     return *to ? 0 : kji_fail_memory(err);
 }
@@ -278,18 +279,19 @@ static int from_line(struct json_object *params, kji_command **ret_command, kj_e
     }
     if (!text)
         return kji_fail(err, KJ_EREJECTED, "\"line\" must be a string");
+    if (by && set_by(command, by, err) < 0)
+        return KJ_EREJECTED;
     KJI_CLEANUP(kji_freep) kji_text_line *line = malloc(sizeof *line);
     if (!line)
         return kji_fail_memory(err);
     int r = kji_text_line_parse(text, strlen(text), line, err);
+    if (r <= 0)
+        command->line = strndup(text, KJI_LINE_SHOWN);
     if (r < 0)
         return KJ_EREJECTED;
     if (r == 0)
         return kji_fail(err, KJ_EREJECTED, "the line has no command in it");
-    r = fill_from_text(command, line, err);
-    if (r >= 0 && by && !command->by)
-        r = set_by(command, by, err);
-    return r;
+    return fill_from_text(command, line, err);
 }
 
 int kji_command_from_json(struct json_object *params, kji_command **ret_command, kj_error *err)

@@ -4,6 +4,7 @@
 #ifndef KJI_COMMAND_H
 #define KJI_COMMAND_H
 
+#include "flood.h"
 #include "schedule.h"
 #include "text-line.h"
 
@@ -22,13 +23,19 @@ enum kji_state {
 
 const char *kji_state_name(int state);
 
-enum { KJI_BY_MAX = 128, KJI_REASON_MAX = 1024, KJI_COMMAND_ID_MAX = 128 };
+enum {
+    KJI_BY_MAX = 128,
+    KJI_REASON_MAX = 1024,
+    KJI_COMMAND_ID_MAX = 128,
+    KJI_LINE_SHOWN = 200 /* bytes of a line that could not be read */
+};
 
 /* Where a command came from. */
 typedef struct kji_sender {
     const char *door; /* "ctl", "fifo", "socket" */
     int64_t uid;      /* -1: not known */
     int64_t pid;
+    kji_flood *flood; /* of a FIFO; NULL where the sender waits for each answer, as at the socket */
 } kji_sender;
 
 typedef struct kji_command {

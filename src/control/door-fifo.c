@@ -28,7 +28,7 @@
 #include <sys/stat.h>
 
 enum {
-    READS_PER_WAKE = 16, /* so that a flood leaves room for the other doors */
+    READ_BYTES = 1024, /* at once, so that a flood leaves room for the training and other doors */
     STALE_SILENCE_MS = 250,
     STALE_MAX_MS = 2000,
     STALE_KEPT = 1024
@@ -175,9 +175,9 @@ static void end_line(kji_fifo *fifo, kj_run *run)
     if (fifo->skipping || fifo->size > KJI_LINE_MAX) {
         char problem[80];
         snprintf(problem, sizeof problem, "line of more than %d bytes", KJI_LINE_MAX);
-        kji_run_take_line(run, fifo->door, fifo->line, fifo->size, problem);
+        kji_run_take_line(run, fifo, fifo->line, fifo->size, problem);
     } else {
-        kji_run_take_line(run, fifo->door, fifo->line, fifo->size, NULL);
+        kji_run_take_line(run, fifo, fifo->line, fifo->size, NULL);
     }
     fifo->size = 0;
     fifo->skipping = false;
@@ -207,30 +207,27 @@ void kji_fifo_feed(kji_fifo *fifo, kj_run *run, const char *bytes, size_t size)
     }
 }
 
-/* At most `limit` reads; true when the FIFO is empty. */
-static bool read_some(kji_fifo *fifo, kj_run *run, int limit)
+bool kji_fifo_read(kji_fifo *fifo, kj_run *run)
 {
-    char bytes[8192];
-    for (int k = 0; k < limit; k++) {
-        ssize_t n = read(fifo->fd, bytes, sizeof bytes);
-        if (n <= 0)
-            return true;
+    char bytes[READ_BYTES];
+    ssize_t n = read(fifo->fd, bytes, sizeof bytes);
+    if (n > 0)
         kji_fifo_feed(fifo, run, bytes, (size_t)n);
-    }
-    return false;
-}
-
-void kji_fifo_read(kji_fifo *fifo, kj_run *run)
-{
-    read_some(fifo, run, READS_PER_WAKE);
+    if (n == sizeof bytes)
+        return false;
+    if (fifo->writer_left && (fifo->size || fifo->skipping))
+        end_line(fifo, run);
+    fifo->writer_left = false;
+    return true;
 }
 
 void kji_fifo_writer_closed(kji_fifo *fifo, kj_run *run)
 {
-    /* Not empty yet: more writers are at work, and the end of this one's line is theirs to bring.
-     */
-    if (fifo->fd >= 0 && read_some(fifo, run, READS_PER_WAKE) && (fifo->size || fifo->skipping))
-        end_line(fifo, run);
+    if (fifo->fd < 0)
+        return;
+    fifo->writer_left = true;
+    if (fifo->rests_until_ms == 0)
+        kji_fifo_read(fifo, run);
 }
 
 void kji_fifo_check_path(kji_fifo *fifo, kj_run *run)

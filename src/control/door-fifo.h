@@ -3,6 +3,7 @@
 #ifndef KJI_DOOR_FIFO_H
 #define KJI_DOOR_FIFO_H
 
+#include "flood.h"
 #include "text-line.h"
 
 #include <kajitori/run.h>
@@ -17,9 +18,12 @@ typedef struct kji_fifo {
     int watch;        /* inotify's number, -1 for none */
     bool is_made;     /* by us: removed at the end */
     bool is_gone;     /* the path was deleted, and this was said */
+    bool writer_left; /* a last line without newline ends where the FIFO is empty */
     bool skipping;    /* inside a line that is too long */
     size_t size;      /* of the beginning of a line that waits for its end */
     char line[KJI_LINE_MAX + 1];
+    kji_flood flood;
+    int64_t rests_until_ms; /* not looked at until then; 0: it is */
 } kji_fifo;
 
 void kji_fifo_init(kji_fifo *fifo, const char *door);
@@ -41,9 +45,9 @@ int kji_fifo_watch(const kji_fifo *fifo, int inotify_fd, uint32_t events);
 
 /* Helper thread, the run's lock held: */
 
-/* Takes what is there, line by line. */
-void kji_fifo_read(kji_fifo *fifo, kj_run *run);
-/* A writer has closed: a last line without newline counts. */
+/* Takes a part of what is there, line by line: true when the FIFO is empty now. */
+bool kji_fifo_read(kji_fifo *fifo, kj_run *run);
+/* A writer has closed: a last line without newline counts, once all that was written is read. */
 void kji_fifo_writer_closed(kji_fifo *fifo, kj_run *run);
 /* Warns, once, when the FIFO has no name any more. */
 void kji_fifo_check_path(kji_fifo *fifo, kj_run *run);

@@ -199,6 +199,18 @@ static void refuse_long(kji_client *client)
     client->is_closing = true;
 }
 
+/* Carries out one request, and gives the lock back: the training may want it between two. */
+static void take_request(kji_client *client, kj_run *run, const char *line, size_t size)
+{
+    if (size && line[size - 1] == '\r')
+        size--;
+    if (size == 0)
+        return;
+    kji_run_lock_second(run);
+    kji_client_request(run, client, line, size);
+    kji_run_unlock(run);
+}
+
 /* Carries out the whole lines that have arrived, as long as their answers find room. */
 static void take_requests(kji_client *client, kj_run *run)
 {
@@ -215,12 +227,11 @@ static void take_requests(kji_client *client, kj_run *run)
         if (!newline)
             break;
         used += size + 1;
-        if (size && line[size - 1] == '\r')
-            size--;
-        if (size)
-            kji_client_request(run, client, line, size);
+        take_request(client, run, line, size);
     }
     kji_strbuf_consume(&client->in, used);
+    if (client->has_ended && !memchr(client->in.text, '\n', client->in.size))
+        client->is_closing = true;
 }
 
 void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events)
@@ -234,7 +245,7 @@ void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             client->is_broken = true;
         if (n == 0) /* it may have closed its sending side only, and wait for answers */
-            client->is_closing = true;
+            client->has_ended = true;
         if (n > 0)
             kji_strbuf_add(&client->in, bytes, (size_t)n);
     }
@@ -282,11 +293,13 @@ static void work(kji_client *client, kj_run *run)
 {
     bool said_something;
     do {
-        pthread_mutex_lock(&run->lock);
+        kji_run_lock_second(run);
         become_reader(client, run);
+        kji_run_unlock(run);
         take_requests(client, run);
+        kji_run_lock_second(run);
         take_events(client, run);
-        pthread_mutex_unlock(&run->lock);
+        kji_run_unlock(run);
         client->is_broken |= client->out.failed;
         said_something = client->out.size > 0;
         flush(client);
@@ -297,7 +310,7 @@ static void update_epoll(const kji_socket_door *door, kji_client *client, int ep
                          uint64_t first_source)
 {
     unsigned events = client->out.size ? EPOLLOUT : 0;
-    if (!client->is_closing && client->out.size < OUT_FOR_REQUESTS)
+    if (!client->has_ended && !client->is_closing && client->out.size < OUT_FOR_REQUESTS)
         events |= EPOLLIN;
     if (events == client->epoll_events)
         return;
@@ -319,9 +332,9 @@ void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd, uint64_t 
             update_epoll(door, client, epoll_fd, first_source);
         }
         if (client->is_broken || (client->is_closing && client->out.size == 0)) {
-            pthread_mutex_lock(&run->lock);
+            kji_run_lock_second(run);
             client_done(client, run);
-            pthread_mutex_unlock(&run->lock);
+            kji_run_unlock(run);
         }
     }
 }

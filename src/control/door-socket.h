@@ -19,6 +19,7 @@ typedef struct kji_client {
     int64_t uid;
     int64_t pid;
     bool is_reader;  /* counted in the feed */
+    bool has_ended;  /* it sends no more; what it sent is still answered */
     bool is_closing; /* once everything is written */
     bool is_broken;
     unsigned wanted; /* kinds of events subscribed to, by bit */

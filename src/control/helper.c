@@ -7,6 +7,7 @@
  */
 #include "helper.h"
 
+#include "clock.h"
 #include "errors.h"
 #include "mem.h"
 #include "run-impl.h"
@@ -18,6 +19,10 @@
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 
+enum {
+    FLOOD_REST_MS = 10, /* between two reads of a FIFO that floods */
+    LAST_READS = 64     /* of each FIFO at the end: what a pipe holds */
+};
 enum source { SOURCE_EVENT, SOURCE_INOTIFY, SOURCE_CTL, SOURCE_USER, SOURCE_LISTEN, SOURCE_CLIENT };
 
 void kji_helper_init(kji_helper *helper, kj_run *run)
@@ -42,11 +47,48 @@ static int add_source(int epoll_fd, int fd, uint64_t source)
 
 /* ---- serving ---- */
 
+static void look_at(const kji_helper *helper, const kji_fifo *fifo, bool look)
+{
+    uint64_t source = fifo == &helper->ctl ? SOURCE_CTL : SOURCE_USER;
+    struct epoll_event event = {.events = look ? EPOLLIN : 0, .data.u64 = source};
+    epoll_ctl(helper->epoll_fd, EPOLL_CTL_MOD, fifo->fd, &event);
+}
+
 static void serve_fifo(kji_helper *helper, kji_fifo *fifo)
 {
-    pthread_mutex_lock(&helper->run->lock);
+    kji_run_lock_second(helper->run);
     kji_fifo_read(fifo, helper->run);
-    pthread_mutex_unlock(&helper->run->lock);
+    kji_run_unlock(helper->run);
+    if (kji_flood_is_on(&fifo->flood)) {
+        fifo->rests_until_ms = kji_monotonic_ms() + FLOOD_REST_MS;
+        look_at(helper, fifo, false);
+    }
+}
+
+/* What a flood left to be done later. Returns when that is, INT64_MAX for nothing. */
+static int64_t attend_fifo(kji_helper *helper, kji_fifo *fifo, int64_t now_ms)
+{
+    if (fifo->rests_until_ms && fifo->rests_until_ms <= now_ms) {
+        fifo->rests_until_ms = 0;
+        look_at(helper, fifo, true);
+    }
+    if (kji_flood_tell_ms(&fifo->flood) <= now_ms) {
+        kji_run_lock_second(helper->run);
+        kji_run_tell_flood(helper->run, fifo);
+        kji_run_unlock(helper->run);
+    }
+    int64_t next_ms = kji_flood_tell_ms(&fifo->flood);
+    return fifo->rests_until_ms && fifo->rests_until_ms < next_ms ? fifo->rests_until_ms : next_ms;
+}
+
+/* How long epoll may wait: for ever, as long as there is no flood. */
+static int wait_ms(kji_helper *helper)
+{
+    int64_t now_ms = kji_monotonic_ms();
+    int64_t ctl_ms = attend_fifo(helper, &helper->ctl, now_ms);
+    int64_t user_ms = attend_fifo(helper, &helper->user, now_ms);
+    int64_t next_ms = ctl_ms < user_ms ? ctl_ms : user_ms;
+    return next_ms == INT64_MAX ? -1 : (int)(next_ms - now_ms);
 }
 
 static void serve_watch(kji_helper *helper, kji_fifo *fifo, uint32_t mask)
@@ -61,7 +103,7 @@ static void serve_inotify(kji_helper *helper)
 {
     char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
     ssize_t n = read(helper->inotify_fd, buffer, sizeof buffer);
-    pthread_mutex_lock(&helper->run->lock);
+    kji_run_lock_second(helper->run);
     for (char *at = buffer; at < buffer + n;) {
         const struct inotify_event *event = (const struct inotify_event *)at;
         if (event->mask & IN_Q_OVERFLOW || event->wd == helper->ctl.watch)
@@ -70,7 +112,7 @@ static void serve_inotify(kji_helper *helper)
             serve_watch(helper, &helper->user, event->mask);
         at += sizeof *event + event->len;
     }
-    pthread_mutex_unlock(&helper->run->lock);
+    kji_run_unlock(helper->run);
 }
 
 static void serve_event(kji_helper *helper)
@@ -110,7 +152,7 @@ static void *helper_main(void *data)
     pthread_setname_np(pthread_self(), "kajitori");
     while (!__atomic_load_n(&helper->quit, __ATOMIC_ACQUIRE)) {
         struct epoll_event events[32];
-        int n = epoll_wait(helper->epoll_fd, events, 32, -1);
+        int n = epoll_wait(helper->epoll_fd, events, 32, wait_ms(helper));
         for (int k = 0; k < n; k++)
             serve(helper, &events[k]);
         kji_socket_push(&helper->socket, helper->run, helper->epoll_fd, SOURCE_CLIENT);
@@ -174,14 +216,30 @@ int kji_helper_start(kji_helper *helper, kj_error *err)
     return 0;
 }
 
+static void take_the_rest(kj_run *run, kji_fifo *fifo)
+{
+    for (int k = 0; fifo->fd >= 0 && k < LAST_READS && !kji_fifo_read(fifo, run); k++)
+        ;
+    kji_run_tell_flood(run, fifo);
+}
+
+void kji_helper_join(kji_helper *helper)
+{
+    if (!helper->is_running)
+        return;
+    __atomic_store_n(&helper->quit, 1, __ATOMIC_RELEASE);
+    eventfd_write(helper->event_fd, 1);
+    pthread_join(helper->thread, NULL);
+    helper->is_running = false;
+    kji_run_lock(helper->run);
+    take_the_rest(helper->run, &helper->ctl);
+    take_the_rest(helper->run, &helper->user);
+    kji_run_unlock(helper->run);
+}
+
 void kji_helper_stop(kji_helper *helper)
 {
-    if (helper->is_running) {
-        __atomic_store_n(&helper->quit, 1, __ATOMIC_RELEASE);
-        eventfd_write(helper->event_fd, 1);
-        pthread_join(helper->thread, NULL);
-        helper->is_running = false;
-    }
+    kji_helper_join(helper);
     kji_socket_done(&helper->socket, helper->run);
     kji_fifo_done(&helper->ctl);
     kji_fifo_done(&helper->user);

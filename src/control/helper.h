@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one helper thread of a run. It owns the doors: waits on them with epoll, without any
- * time-out, and is woken by the training thread through an eventfd when there is something to tell.
+ * The one helper thread of a run. It owns the doors: waits on them with epoll, without any time-out
+ * as long as no FIFO floods, and is woken by the training thread through an eventfd when there is
+ * something to tell.
  */
 #ifndef KJI_HELPER_H
 #define KJI_HELPER_H
@@ -35,8 +36,12 @@ int kji_helper_start(kji_helper *helper, kj_error *err);
 /* Any thread. */
 void kji_helper_wake(kji_helper *helper);
 
-/* Ends and joins the thread (clients get what is due to them first, as far as they read it at
- * once), closes everything. */
+/* Ends and joins the thread; what still lies in the FIFOs is taken in, so that it is answered in
+ * the journal, and nobody's next run finds it. */
+void kji_helper_join(kji_helper *helper);
+
+/* The same if it is still to be done (clients get what is due to them first, as far as they read it
+ * at once), closes everything. */
 void kji_helper_stop(kji_helper *helper);
 
 /* In a forked child: closes all descriptors, touches nothing else. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a door to the queue: number, check, journal, then answer or wait for the training thread. */
+#include "clock.h"
 #include "errors.h"
 #include "json.h"
 #include "mem.h"
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { QUEUE_BYTES_MAX = 32 << 20, LINE_SHOWN = 200 };
+enum { QUEUE_BYTES_MAX = 32 << 20 };
 
 /* The newest record of a command with this id, if there was one. */
 static struct json_object *find_repeat(const kj_run *run, const kji_command *command)
@@ -51,10 +52,24 @@ static void enqueue(kj_run *run, kji_command *command)
     kji_run_wake_training(run);
 }
 
+/* Whether the command, which changes nothing, is only counted, since its FIFO floods. */
+static bool is_hidden(const kji_command *command)
+{
+    kji_flood *flood = command->sender.flood;
+    const char *text = command->line ? command->line : command->verb_name;
+    return flood && !kji_flood_admits(flood, kji_monotonic_ms(), text);
+}
+
 /* The last state of a command that never waits; its record, with the result, for the sender. */
 static void finish_at_once(kj_run *run, kji_command *command, int state,
                            struct json_object **ret_record)
 {
+    if (is_hidden(command)) {
+        run->last_seq--; /* the number goes to the next one */
+        kji_command_free(command);
+        *ret_record = NULL;
+        return;
+    }
     command->hide_result = command->verb && command->verb->answer;
     if (state == KJI_DONE && !command->hide_result) {
         command->step = kji_run_step(run);
@@ -126,7 +141,7 @@ int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, 
     return 0;
 }
 
-void kji_run_take_line(kj_run *run, const char *door, const char *text, size_t size,
+void kji_run_take_line(kj_run *run, kji_fifo *fifo, const char *text, size_t size,
                        const char *problem)
 {
     kji_command *command = NULL;
@@ -141,14 +156,14 @@ void kji_run_take_line(kj_run *run, const char *door, const char *text, size_t s
     } else {
         command = kji_command_new();
         if (command)
-            command->line = strndup(text, size < LINE_SHOWN ? size : LINE_SHOWN);
+            command->line = strndup(text, size < KJI_LINE_SHOWN ? size : KJI_LINE_SHOWN);
     }
     if (!command) {
         kji_run_warn(run, "run %s: a command is lost: out of memory", run->id);
         return;
     }
     struct json_object *record = NULL;
-    kji_sender sender = {door, -1, -1};
+    kji_sender sender = {.door = fifo->door, .uid = -1, .pid = -1, .flood = &fifo->flood};
     kji_run_submit(run, command, &sender, r, &record, &err);
     json_object_put(record);
 }

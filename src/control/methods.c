@@ -80,7 +80,7 @@ static int command(kj_run *run, kji_client *client, struct json_object *params,
     int parsed = kji_command_from_json(params, &wanted, &why);
     if (!wanted)
         return kji_fail_memory(err);
-    kji_sender sender = {"socket", client->uid, client->pid};
+    kji_sender sender = {.door = "socket", .uid = client->uid, .pid = client->pid};
     int r = kji_run_submit(run, wanted, &sender, parsed, ret_result, &why);
     if (r < 0)
         return kji_fail(err, r, "%s", why.message);

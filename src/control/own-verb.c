@@ -71,16 +71,16 @@ static int begin_call(const kji_command *command, kj_call *call, kj_error *err)
 
 int kji_own_verb_carry_out(kj_run *run, kji_command *command, kj_error *err)
 {
-    kji_run_applied(run, command);
+    kji_run_record(run, command, KJI_APPLIED);
     kj_call call;
     int r = begin_call(command, &call, err);
     if (r < 0)
         return r;
     const kji_verb *verb = command->verb;
     kj_error inner = KJ_ERROR_INIT;
-    pthread_mutex_unlock(&run->lock);
+    kji_run_unlock(run);
     r = verb->user_run(verb->userdata, &call, &inner);
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     if (r < 0)
         kji_fail(err, KJ_EFAILED, "%s", *inner.message ? inner.message : kj_error_text(r));
     else

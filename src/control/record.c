@@ -47,11 +47,6 @@ void kji_run_record(kj_run *run, kji_command *command, int state)
          state != KJI_ACCEPTED && state != KJI_SCHEDULED && state != KJI_APPLIED, line);
 }
 
-void kji_run_applied(kj_run *run, kji_command *command)
-{
-    kji_run_record(run, command, KJI_APPLIED);
-}
-
 void kji_run_finish(kj_run *run, kji_command *command, int state)
 {
     kji_run_record(run, command, state);
@@ -69,6 +64,19 @@ void kji_run_event(kj_run *run, const char *event, struct json_object *fields)
     }
     free(journal(run, record));
     json_object_put(record);
+}
+
+void kji_run_tell_flood(kj_run *run, kji_fifo *fifo)
+{
+    kji_flood *flood = &fifo->flood;
+    if (flood->n_hidden == 0)
+        return;
+    struct json_object *fields = json_object_new_object();
+    json_object_object_add(fields, "door", json_object_new_string(fifo->door));
+    json_object_object_add(fields, "lines", json_object_new_int64(flood->n_hidden));
+    json_object_object_add(fields, "text", kji_json_new_text(flood->text, KJI_FLOOD_SHOWN));
+    flood->n_hidden = 0;
+    kji_run_event(run, "flood", fields);
 }
 
 const char *kji_run_state(const kj_run *run)
@@ -112,12 +120,12 @@ void kji_run_warn(kj_run *run, const char *format, ...)
 void kji_run_log_warnings(kj_run *run)
 {
     char *warnings[KJI_WARNINGS_MAX];
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     size_t n = run->n_warnings;
     memcpy(warnings, run->warnings, sizeof warnings);
     run->n_warnings = 0;
     __atomic_fetch_and(&run->cell.pending, ~(uint32_t)KJI_PENDING_WARNING, __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&run->lock);
+    kji_run_unlock(run);
     for (size_t k = 0; k < n; k++) {
         kji_log(KJ_LOG_WARNING, "%s", warnings[k]);
         free(warnings[k]);

@@ -19,6 +19,7 @@
 #include <kajitori/run.h>
 
 #include <pthread.h>
+#include <sched.h>
 
 /* Bits of kj_run_cell.pending. */
 enum {
@@ -50,7 +51,8 @@ struct kj_run {
     struct kj_run *next_run; /* forks.c */
 
     pthread_mutex_t lock;
-    int wake_fd; /* eventfd: for the training thread that waits in a pause; -1 without helper */
+    int n_waiting; /* atomic: the training thread wants the lock */
+    int wake_fd;   /* eventfd: for the training thread that waits in a pause; -1 without helper */
 
     kji_command *queue; /* accepted, not yet carried out; by seq */
     kji_command **queue_end;
@@ -84,13 +86,13 @@ struct kj_run {
 /*
  * Takes `command` over (from kji_command_from_…, which returned `parsed` and filled `err`): numbers
  * it, checks it, journals it, and answers or queues it. Returns 0 and the record in *ret_record, or
- * KJ_EREJECTED with the record there, too.
+ * KJ_EREJECTED with the record there, too (NULL when the line was only counted, see flood.h).
  */
 int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, int parsed,
                    struct json_object **ret_record, kj_error *err);
 
 /* A line of a FIFO. `problem` not NULL: the line could not be read, and this is why. */
-void kji_run_take_line(kj_run *run, const char *door, const char *text, size_t size,
+void kji_run_take_line(kj_run *run, kji_fifo *fifo, const char *text, size_t size,
                        const char *problem);
 
 /* ---- record.c: what happened (any of the two threads, lock held) ---- */
@@ -98,13 +100,14 @@ void kji_run_take_line(kj_run *run, const char *door, const char *text, size_t s
 /* The command is in `state` from now on: journalled, told to those who watch, remembered under its
  * command_id. */
 void kji_run_record(kj_run *run, kji_command *command, int state);
-/* As kji_run_record(KJI_APPLIED), with the place where the training is. */
-void kji_run_applied(kj_run *run, kji_command *command);
 /* The same for the last state; takes the command over. */
 void kji_run_finish(kj_run *run, kji_command *command, int state);
 
 /* A line with "event" instead of "seq". Takes `fields` (may be NULL) over. */
 void kji_run_event(kj_run *run, const char *event, struct json_object *fields);
+
+/* Journals how many lines of the FIFO were only counted, if any were. */
+void kji_run_tell_flood(kj_run *run, kji_fifo *fifo);
 
 /* "running", "paused", "stopping". */
 const char *kji_run_state(const kj_run *run);
@@ -133,6 +136,30 @@ void kji_run_refresh(kj_run *run, bool all);
 
 struct json_object *kji_run_status(kj_run *run);
 struct json_object *kji_run_describe_params(kj_run *run);
+
+/*
+ * The lock, for the training thread; and for the helper, who stands back while the training waits:
+ * a mutex that is given back and taken again at once is hardly ever had by anybody else, and a busy
+ * client must not hold the training.
+ */
+static inline void kji_run_lock(kj_run *run)
+{
+    __atomic_fetch_add(&run->n_waiting, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&run->lock);
+    __atomic_fetch_sub(&run->n_waiting, 1, __ATOMIC_RELAXED);
+}
+
+static inline void kji_run_lock_second(kj_run *run)
+{
+    while (__atomic_load_n(&run->n_waiting, __ATOMIC_RELAXED))
+        sched_yield();
+    pthread_mutex_lock(&run->lock);
+}
+
+static inline void kji_run_unlock(kj_run *run)
+{
+    pthread_mutex_unlock(&run->lock);
+}
 
 static inline int64_t kji_run_step(const kj_run *run)
 {

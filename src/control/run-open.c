@@ -332,14 +332,15 @@ void kj_run_close(kj_run *run)
 {
     if (!run || run->forked)
         return; /* a forked copy stays: its locks may be held by a thread that is not here */
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     run->is_ended = true;
     expire_all(run);
+    kji_run_unlock(run);
     if (run->helper.is_running) {
+        kji_helper_join(&run->helper);
         journal_end(run);
         kji_run_tell_state(run, "ended");
     }
-    pthread_mutex_unlock(&run->lock);
     kji_run_log_warnings(run);
     free_run(run);
 }

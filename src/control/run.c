@@ -40,9 +40,9 @@ int kj_run_end_epoch(kj_run *run, int64_t epoch)
 {
     if (run->forked)
         return 0;
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     kji_run_refresh(run, true);
-    pthread_mutex_unlock(&run->lock);
+    kji_run_unlock(run);
     return kji_run_visit(run, (kji_place){KJI_PLACE_EPOCH_END, epoch});
 }
 
@@ -75,10 +75,10 @@ void kj_run_set_phase(kj_run *run, const char *phase)
 {
     if (run->forked)
         return;
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     kji_run_moved(run);
     snprintf(run->phase, sizeof run->phase, "%s", phase ? phase : "");
-    pthread_mutex_unlock(&run->lock);
+    kji_run_unlock(run);
 }
 
 int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_error *err)
@@ -88,7 +88,7 @@ int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_e
         return kji_fail(err, KJ_EARG, "a metric's tag has 1 to %d bytes of UTF-8", KJI_TAG_MAX);
     if (run->forked)
         return 0;
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     kji_run_moved(run);
     const kji_metric *metric;
     int r = kji_metrics_put(&run->metrics, tag, step, value, &metric, err);
@@ -98,7 +98,7 @@ int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_e
         kji_feed_put(&run->feed, KJI_FEED_METRIC, &event);
         kji_helper_wake(&run->helper);
     }
-    pthread_mutex_unlock(&run->lock);
+    kji_run_unlock(run);
     return r;
 }
 
@@ -117,9 +117,9 @@ int kj_run_add_param(kj_run *run, const kj_param *from, kj_error *err)
         return r;
     }
     kji_param_store(param, &value, kji_run_step(run));
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     r = kji_params_add(&run->params, param, err);
-    pthread_mutex_unlock(&run->lock);
+    kji_run_unlock(run);
     if (r < 0)
         kji_param_free(param);
     return r;
@@ -129,8 +129,8 @@ int kj_run_add_verb(kj_run *run, const kj_verb *verb, kj_error *err)
 {
     if (run->forked)
         return 0;
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     int r = kji_own_verbs_add(&run->own_verbs, verb, err);
-    pthread_mutex_unlock(&run->lock);
+    kji_run_unlock(run);
     return r;
 }

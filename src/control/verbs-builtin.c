@@ -188,9 +188,9 @@ static int read_back(kj_run *run, const assignment *list, size_t n, kj_error *er
     int result = 0;
     for (size_t k = 0; k < n; k++) {
         kj_value value;
-        pthread_mutex_unlock(&run->lock);
+        kji_run_unlock(run);
         int r = kji_param_read(list[k].param, &value, result < 0 ? NULL : err);
-        pthread_mutex_lock(&run->lock);
+        kji_run_lock(run);
         if (r >= 0)
             kji_param_store(list[k].param, &value, kji_run_step(run));
         result = result < 0 ? result : r;
@@ -210,17 +210,17 @@ static int set_carry_out(kj_run *run, kji_command *command, kj_error *err)
     int r = list_assignments(run, command->args, &list, &n, err);
     if (r < 0)
         return r;
-    pthread_mutex_unlock(&run->lock);
+    kji_run_unlock(run);
     r = set_all(list, n, &done, err);
     if (r < 0)
         take_back(list, done, err);
-    pthread_mutex_lock(&run->lock);
+    kji_run_lock(run);
     int r2 = read_back(run, list, n, r < 0 ? NULL : err);
     r = r < 0 ? r : r2;
     if (r >= 0) {
         command->old_values = values_json(run, list, n, true);
         command->new_values = values_json(run, list, n, false);
-        kji_run_applied(run, command);
+        kji_run_record(run, command, KJI_APPLIED);
     }
     assignments_free(list, n);
     return r;
@@ -293,7 +293,7 @@ static int stop_carry_out(kj_run *run, kji_command *command, kj_error *err)
     (void)err;
     run->stop_seq = command->seq;
     run->stop_reason = strdup(command->reason ? command->reason : "");
-    kji_run_applied(run, command);
+    kji_run_record(run, command, KJI_APPLIED);
     __atomic_store_n(&run->stopped, 1, __ATOMIC_RELEASE);
     kji_run_pend(run, KJI_PENDING_STOPPED);
     end_other_stops(run, command, KJI_DONE, any_other);
@@ -332,7 +332,7 @@ static int pause_carry_out(kj_run *run, kji_command *command, kj_error *err)
     int r = pause_check(run, command, err);
     if (r < 0)
         return r;
-    kji_run_applied(run, command);
+    kji_run_record(run, command, KJI_APPLIED);
     if (!run->paused)
         kji_run_tell_state(run, "paused");
     run->paused = true;
@@ -360,7 +360,7 @@ static int resume_settle(kj_run *run, kji_command *command, struct json_object *
 static int resume_carry_out(kj_run *run, kji_command *command, kj_error *err)
 {
     (void)err;
-    kji_run_applied(run, command);
+    kji_run_record(run, command, KJI_APPLIED);
     bool was_paused = run->paused;
     run->paused = false;
     if (was_paused)

@@ -41,8 +41,8 @@ typedef struct kji_verb {
     int (*settle)(kj_run *run, kji_command *command, struct json_object **ret_result);
 
     /* Training thread, at a safe point. Fills old_values, new_values, result of the command; calls
-     * kji_run_applied when what it does begins (or, where there is something to read back, is in
-     * force). */
+     * kji_run_record(KJI_APPLIED) when what it does begins (or, where there is something to read
+     * back, is in force). */
     int (*carry_out)(kj_run *run, kji_command *command, kj_error *err);
 
     int (*user_run)(void *userdata, kj_call *call, kj_error *err); /* of an own verb */
