@@ -171,7 +171,8 @@ static int read_text(struct text *text, kji_sink *sink, kj_error *err)
         return 0;
     if (st.st_dev != text->dev || st.st_ino != text->ino || (uint64_t)st.st_size < text->offset)
         begin_anew(text, &st);
-    for (;;) {
+    /* Not what is appended meanwhile: it may come faster than it is read. */
+    while (text->offset < (uint64_t)st.st_size) {
         ssize_t n = pread(fd, text->buffer, sizeof text->buffer, (off_t)text->offset);
         if (n < 0 && errno == EINTR)
             continue;
@@ -181,6 +182,7 @@ static int read_text(struct text *text, kji_sink *sink, kj_error *err)
         if (r != 0)
             return r < 0 ? kji_fail_memory(err) : r;
     }
+    return 0;
 }
 
 static void take_event(void *userdata, const struct inotify_event *event)

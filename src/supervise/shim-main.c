@@ -45,25 +45,31 @@ static long parent_of(const char *pid)
     return parent;
 }
 
-static void kill_children(void)
+/* Returns how many there were, those that have ended and are not waited for included. */
+static int kill_children(void)
 {
     DIR *proc = opendir("/proc");
+    int n = 0;
     if (!proc)
-        return;
+        return 0;
     for (struct dirent *entry; (entry = readdir(proc));)
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-            parent_of(entry->d_name) == getpid())
-            kill((pid_t)atol(entry->d_name), SIGKILL);
+            parent_of(entry->d_name) == getpid() && kill((pid_t)atol(entry->d_name), SIGKILL) == 0)
+            n++;
     closedir(proc);
+    return n;
 }
 
-/* Until nobody is left: each child that dies hands us its own children. */
+/* Until nobody is left: each child that dies hands us its own children. One that we may not kill
+ * (it is another user's) is waited for. */
 static void end_descendants(void)
 {
     for (;;) {
-        kill_children();
-        if (waitpid(-1, NULL, 0) < 0 && errno == ECHILD)
-            return;
+        int n = kill_children();
+        do
+            if (waitpid(-1, NULL, 0) < 0 && errno == ECHILD)
+                return;
+        while (--n > 0);
     }
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The metric of one trial: from its source to the database thread. Points wait here while a report
- * is on its way, so that one trial has one job in flight and the order holds.
+ * is on its way, so that one trial has one job in flight and the order holds. What waits is about a
+ * batch: a program that prints faster than that is read later, and takes nothing from the others.
  */
 #include "worker.h"
 
@@ -12,6 +13,13 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+
+enum { BATCH = 500 };
+
+static bool is_full(const kji_trial_run *run)
+{
+    return run->n_points >= BATCH;
+}
 
 static void note_other_run(kji_trial_run *run, const kj_point *point)
 {
@@ -47,11 +55,12 @@ static bool is_ours(kji_trial_run *run, const kj_point *point)
 static int take_point(void *userdata, const kj_point *point)
 {
     kji_trial_run *run = userdata;
+    bool enough = ++run->n_read >= BATCH;
     if ((point->flags & KJ_POINT_RESTART) || !is_ours(run, point))
-        return 0;
+        return enough;
     if (!kji_reserve(&run->points, &run->points_capacity, run->n_points + 1, sizeof *run->points)) {
         kji_worker_warn(run->worker, run->number, "a value was lost: out of memory");
-        return 0;
+        return enough;
     }
     run->points[run->n_points++] = (kji_db_point){point->step, point->value, false};
     /* The value of the greatest step is the trial's; of one step the first one counts. */
@@ -60,20 +69,20 @@ static int take_point(void *userdata, const kj_point *point)
         run->last_value = point->value;
     }
     run->n_values++;
-    return 0;
+    return enough;
 }
 
-static void read_all(kji_trial_run *run)
+/* One batch at most. Whether there was anything. */
+static bool read_batch(kji_trial_run *run)
 {
     kj_error err = KJ_ERROR_INIT;
-    int r;
-    do
-        r = kj_source_step(run->source, 0, take_point, run, &err);
-    while (r > 0);
+    run->n_read = 0;
+    int r = kj_source_step(run->source, 0, take_point, run, &err);
     if (r < 0) {
         kji_worker_warn(run->worker, run->number, "its metric cannot be read: %s", err.message);
         kji_trial_metric_close(run);
     }
+    return r > 0;
 }
 
 int kji_trial_metric_open(kji_trial_run *run, bool drop_old, kj_error *err)
@@ -90,7 +99,8 @@ int kji_trial_metric_open(kji_trial_run *run, bool drop_old, kj_error *err)
         return r;
     if (drop_old) {
         run->drop_points = true;
-        read_all(run);
+        while (run->source && read_batch(run))
+            ;
         run->drop_points = false;
         if (run->record.has_stale)
             kji_worker_warn(run->worker, run->number,
@@ -103,7 +113,7 @@ static void on_readable(uv_poll_t *handle, int status, int events)
 {
     (void)status, (void)events;
     kji_trial_run *run = handle->data;
-    kji_trial_metric_read(run, false);
+    kji_trial_metric_read(run);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -111,28 +121,49 @@ static void on_closed(uv_handle_t *handle)
     kji_trial_run_closed(handle->data);
 }
 
+/* The source's descriptor stays readable while it has more. */
+static int watch_source(kji_trial_run *run)
+{
+    if (!run->has_readable)
+        return 0;
+    return is_full(run) ? uv_poll_stop(&run->readable)
+                        : uv_poll_start(&run->readable, UV_READABLE, on_readable);
+}
+
 int kji_trial_metric_follow(kji_trial_run *run, kj_error *err)
 {
     if (!run->source)
         return 0;
     int r = uv_poll_init(&run->worker->loop, &run->readable, kj_source_get_fd(run->source));
-    if (r < 0)
-        return kji_fail_native(err, KJ_EIO, "uv", r, "cannot watch the metric: %s", uv_strerror(r));
-    run->readable.data = run;
-    run->has_readable = true;
-    run->n_open++;
-    r = uv_poll_start(&run->readable, UV_READABLE, on_readable);
+    if (r >= 0) {
+        run->readable.data = run;
+        run->has_readable = true;
+        run->n_open++;
+        r = watch_source(run);
+    }
     if (r < 0)
         return kji_fail_native(err, KJ_EIO, "uv", r, "cannot watch the metric: %s", uv_strerror(r));
     return 0;
 }
 
-void kji_trial_metric_read(kji_trial_run *run, bool finished)
+void kji_trial_metric_read(kji_trial_run *run)
 {
-    if (run->source && finished)
+    if (run->source && !is_full(run))
+        read_batch(run);
+    kji_trial_metric_feed(run);
+    int r = watch_source(run);
+    if (r < 0)
+        kji_worker_warn(run->worker, run->number, "cannot watch the metric: %s", uv_strerror(r));
+}
+
+void kji_trial_metric_read_rest(kji_trial_run *run)
+{
+    bool more = run->source != NULL;
+    if (more)
         kj_source_finish(run->source);
-    if (run->source)
-        read_all(run);
+    while (more && !is_full(run))
+        more = read_batch(run);
+    run->has_rest = more;
     kji_trial_metric_feed(run);
 }
 

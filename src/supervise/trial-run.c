@@ -412,7 +412,8 @@ static void drain(kji_trial_run *run)
 {
     uv_timer_stop(&run->grace);
     uv_timer_stop(&run->watch);
-    kji_trial_metric_read(run, true);
+    if (!run->interrupted)
+        kji_trial_metric_read_rest(run);
     if (!run->reporting)
         kji_trial_run_event(run, KJI_EVENT_DRAINED);
 }
@@ -480,6 +481,8 @@ void kji_trial_run_event(kji_trial_run *run, enum kji_trial_event event)
 
 void kji_trial_run_interrupt(kji_trial_run *run, bool at_once)
 {
+    if (run->stage == KJI_STAGE_DRAINING && at_once && run->has_rest)
+        run->interrupted = true; /* an output too long to be read now */
     if (run->stage >= KJI_STAGE_DRAINING)
         return; /* it ended by itself */
     run->interrupted = true;
@@ -518,7 +521,12 @@ void kji_trial_run_reported(kji_trial_run *run, kji_db_job *job)
         kji_worker_emit_event(run->worker, &event);
         kji_trial_run_event(run, KJI_EVENT_STOP);
     }
-    kji_trial_metric_feed(run);
+    if (run->stage != KJI_STAGE_DRAINING)
+        kji_trial_metric_read(run);
+    else if (run->interrupted)
+        kji_trial_metric_feed(run);
+    else
+        kji_trial_metric_read_rest(run);
     if (!run->reporting)
         kji_trial_run_event(run, KJI_EVENT_DRAINED);
 }

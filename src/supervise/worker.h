@@ -92,8 +92,10 @@ struct kji_trial_run {
     char *run_name;       /* of the first point; points of other runs are not ours */
     kji_db_point *points; /* not yet handed to the database */
     size_t n_points, points_capacity;
+    size_t n_read;    /* in this call of the source */
     bool drop_points; /* what is read now was there before the trial */
     bool reporting;   /* a REPORT is on its way */
+    bool has_rest;    /* it has ended, and more is to be read than was */
     uint64_t n_values;
     int64_t last_step;
     double last_value;
@@ -132,8 +134,11 @@ void kji_trial_run_closed(kji_trial_run *run);
 int kji_trial_metric_open(kji_trial_run *run, bool drop_old, kj_error *err);
 /* Follows it from now on. */
 int kji_trial_metric_follow(kji_trial_run *run, kj_error *err);
-/* Reads all there is now; `finished`: nothing more will come. */
-void kji_trial_metric_read(kji_trial_run *run, bool finished);
+/* Reads what there is now, at most a batch, unless a batch waits already. Reads no further when a
+ * report is on its way and a batch waits; call it again when the report comes back. */
+void kji_trial_metric_read(kji_trial_run *run);
+/* Nothing more will be written: reads up to the end, or until a batch waits (`has_rest`). */
+void kji_trial_metric_read_rest(kji_trial_run *run);
 /* Hands points to the database thread, unless some are on their way. */
 void kji_trial_metric_feed(kji_trial_run *run);
 void kji_trial_metric_close(kji_trial_run *run);

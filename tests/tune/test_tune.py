@@ -289,6 +289,25 @@ def test_no_descendant_survives(study):
     assert processes_with(marker) == []
 
 
+def test_a_thousand_children_are_ended(study):
+    marker = f"kajitori-marker-{os.getpid()}-{time.monotonic_ns()}"
+    study.write(
+        "train.py",
+        """
+        import os, signal
+        print("step=0 loss=1")
+        for k in range(500):
+            if os.fork() == 0:
+                if k % 3 == 0:
+                    os.setsid()
+                signal.pause()
+        """,
+    )
+    study.program = [sys.executable, "train.py", "{x}", marker]
+    assert [row["state"] for row in study.table(1)] == ["COMPLETE"]
+    assert processes_with(marker) == []
+
+
 DIGITS = """
 import os, sys
 trial = int(os.environ["KAJITORI_TRIAL"])
@@ -406,6 +425,34 @@ def test_interrupted_three_times_kills(study):
     assert tune.wait() == 130
     assert study.trial_json(1, "exit.json")["signal"] == signal.SIGKILL
     assert study.states()[1] == (1, "FAIL")
+
+
+def test_a_program_that_prints_faster_than_it_is_read(study):
+    """The others go on, a person may end it, and memory stays bounded."""
+    study.write(
+        "train.py",
+        """
+        import os, sys
+        if os.environ["KAJITORI_TRIAL"] != "0":
+            print("step=0 loss=1")
+            raise SystemExit
+        step = 0
+        while os.fstat(1).st_size < 200_000_000:
+            sys.stdout.write("".join(f"step={k} loss=1\\n" for k in range(step, step + 10000)))
+            step += 10000
+        open("never").read()
+        """,
+    )
+    os.mkfifo(study.folder / "never")
+    study.program = [sys.executable, "train.py", "{x}"]
+    tune = study.start(3, "--jobs", "2")
+    tune.wait_line("trial 2 COMPLETE")
+    until(lambda: study.trial_file(0, "output.log").stat().st_size > 20_000_000)
+    status = pathlib.Path(f"/proc/{tune.popen.pid}/status").read_text()
+    assert int(status.split("VmRSS:")[1].split()[0]) < 100_000
+    tune.popen.send_signal(signal.SIGTERM)
+    assert tune.wait() == 130
+    assert trials_of(tune)[0]["state"] == "FAIL"
 
 
 # ---- a worker or a shim is killed ----
