@@ -5,6 +5,7 @@
 #include "mem.h"
 #include "number.h"
 #include "strbuf.h"
+#include "utf8.h"
 
 #include "kji-test.h"
 
@@ -192,6 +193,42 @@ static void test_atomic_write_and_read(void **state)
     kji_test_remove_tree(root);
 }
 
+static void test_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t n;
+        uint32_t code;
+    } good[] = {
+        {"a", 1, 'a'},
+        {"\x7f", 1, 0x7f},
+        {"\xc2\x80", 2, 0x80},
+        {"\xe3\x83\xa1", 3, 0x30e1},
+        {"\xed\x9f\xbf", 3, 0xd7ff},
+        {"\xf4\x8f\xbf\xbf", 4, 0x10ffff},
+    };
+    static const char *const bad[] = {"\x80",         "\xc1\xbf",     "\xe3\x83",
+                                      "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                                      "\xff",         "\xe3\x83 "};
+    for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
+        uint32_t code = 0;
+        assert_int_equal(kji_utf8_decode(good[k].text, strlen(good[k].text), &code), good[k].n);
+        assert_int_equal(code, good[k].code);
+    }
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
+        assert_false(kji_utf8_valid(bad[k], strlen(bad[k])));
+    assert_true(kji_utf8_valid("", 0));
+    assert_true(kji_utf8_valid("a\0b", 3));
+}
+
+static void test_where_nothing_is_is_no_network(void **state)
+{
+    (void)state;
+    assert_false(kji_is_network_path("/nonexistent/file"));
+    assert_false(kji_is_network_path("/proc"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +242,8 @@ int main(void)
         cmocka_unit_test(test_json_doubles_round_trip),
         cmocka_unit_test(test_private_folder_is_checked),
         cmocka_unit_test(test_atomic_write_and_read),
+        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_where_nothing_is_is_no_network),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -6,9 +6,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 int kji_write_all(int fd, const void *bytes, size_t size, kj_error *err)
 {
@@ -61,13 +63,15 @@ int kji_write_file_atomic(int dir_fd, const char *name, const char *text, size_t
     KJI_CLEANUP(kji_freep) char *temporary = kji_format(".%s.%ld", name, (long)getpid());
     if (!temporary)
         return kji_fail_memory(err);
-    KJI_CLEANUP(kji_closep)
     int fd = openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return kji_fail_errno(err, KJ_EIO, errno, "%s", name);
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot write %s", name);
     int r = kji_write_all(fd, text, size, err);
+    /* NFS and quotas may tell only here that nothing was stored. */
+    if (close(fd) < 0 && r >= 0 && errno != EINTR)
+        r = kji_fail_errno(err, KJ_EIO, errno, "close");
     if (r >= 0 && renameat(dir_fd, temporary, dir_fd, name) < 0)
-        r = kji_fail_errno(err, KJ_EIO, errno, "%s", name);
+        r = kji_fail_errno(err, KJ_EIO, errno, "rename");
     if (r < 0) {
         unlinkat(dir_fd, temporary, 0);
         return kji_fail_prefix(err, r, "cannot write %s", name);
@@ -117,4 +121,19 @@ int kji_open_dir(const char *path, bool private_dir, int *ret_fd, kj_error *err)
     *ret_fd = fd;
     fd = -1;
     return 0;
+}
+
+bool kji_is_network_path(const char *path)
+{
+    static const uint32_t types[] = {
+        NFS_SUPER_MAGIC,  SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC,
+        FUSE_SUPER_MAGIC, V9FS_MAGIC,      AFS_SUPER_MAGIC,  CEPH_SUPER_MAGIC,
+        0x0bd00bd0,       0x47504653,      0x19830326}; /* the last three: Lustre, GPFS, BeeGFS */
+    struct statfs fs;
+    if (statfs(path, &fs) < 0)
+        return false;
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
+        if ((uint32_t)fs.f_type == types[k])
+            return true;
+    return false;
 }

@@ -23,9 +23,13 @@ int kji_write_file_atomic(int dir_fd, const char *name, const char *text, size_t
 
 /*
  * Makes `path` and what is missing above it (mode 0700 for those made) and opens it. With
- * `private`, the last one must be a real folder, owned by us, with no rights for others, else
+ * `private_dir`, the last one must be a real folder, owned by us, with no rights for others, else
  * KJ_EPERM.
  */
 int kji_open_dir(const char *path, bool private_dir, int *ret_fd, kj_error *err);
+
+/* True on NFS, SMB, FUSE and others: a writer on another host raises no inotify event, and shared
+ * memory does not reach it. false when there is nothing at `path`. */
+bool kji_is_network_path(const char *path);
 
 #endif

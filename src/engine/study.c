@@ -10,6 +10,7 @@
 #include "mem.h"
 #include "optuna-json.h"
 #include "strbuf.h"
+#include "utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@ int kji_check_name(const char *name, const char *what, kj_error *err)
     if (characters > KJI_NAME_LIMIT)
         return kji_fail(err, KJ_EARG, "%s is too long: it has %zu characters, %d are possible",
                         what, characters, KJI_NAME_LIMIT);
-    return kji_utf8_is_valid(name) ? 0 : kji_fail(err, KJ_EARG, "%s is not UTF-8", what);
+    return kji_utf8_valid(name, strlen(name)) ? 0 : kji_fail(err, KJ_EARG, "%s is not UTF-8", what);
 }
 
 int kji_to_optuna_json(const char *json, const char *what, char **ret_json, kj_error *err)

@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "event-dir.h"
+#include "files.h"
 #include "mem.h"
 #include "source-kind.h"
 
@@ -100,7 +101,7 @@ static int events_step(void *instance, kji_sink *sink, bool finished, kj_error *
     int64_t now = kji_monotonic_ms();
     if (now >= events->next_poll || (finished && !events->finished)) {
         kji_event_dir_touch(&events->dir);
-        events->network = kji_watch_is_network(events->dir.root);
+        events->network = kji_is_network_path(events->dir.root);
         events->next_poll =
             now + kji_source_poll_ms(events->options, events->watch, events->network);
         events->finished = finished;

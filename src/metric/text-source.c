@@ -5,6 +5,7 @@
  */
 #include "clock.h"
 #include "errors.h"
+#include "files.h"
 #include "mem.h"
 #include "source-kind.h"
 #include "text-pattern.h"
@@ -208,7 +209,7 @@ static int text_step(void *instance, kji_sink *sink, bool finished, kj_error *er
         if (r < 0)
             return kji_fail_memory(err);
     }
-    bool network = kji_watch_is_network(text->folder);
+    bool network = kji_is_network_path(text->folder);
     kji_watch_arm(text->watch,
                   r == 1 ? 0 : (int64_t)kji_source_poll_ms(text->options, text->watch, network));
     return 0;

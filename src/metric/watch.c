@@ -6,11 +6,9 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <sys/vfs.h>
 
 enum {
     WATCHED = IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE |
@@ -136,19 +134,4 @@ int kji_watch_wait(kji_watch *watch, int timeout_ms)
 {
     struct epoll_event event;
     return epoll_wait(watch->epoll_fd, &event, 1, timeout_ms) > 0;
-}
-
-bool kji_watch_is_network(const char *path)
-{
-    static const uint32_t types[] = {
-        NFS_SUPER_MAGIC,  SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC,
-        FUSE_SUPER_MAGIC, V9FS_MAGIC,      AFS_SUPER_MAGIC,  CEPH_SUPER_MAGIC,
-        0x0bd00bd0,       0x47504653,      0x19830326}; /* the last three: Lustre, GPFS, BeeGFS */
-    struct statfs fs;
-    if (statfs(path, &fs) < 0)
-        return false;
-    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
-        if ((uint32_t)fs.f_type == types[k])
-            return true;
-    return false;
 }

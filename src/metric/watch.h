@@ -43,8 +43,4 @@ void kji_watch_arm(kji_watch *watch, int64_t delay_ms);
 /* Until something came: 1; 0 at the timeout (< 0: none) or when a signal came. */
 int kji_watch_wait(kji_watch *watch, int timeout_ms);
 
-/* True for NFS, SMB, FUSE and others where a writer on another host raises no event. false when
- * there is nothing at `path` yet. */
-bool kji_watch_is_network(const char *path);
-
 #endif

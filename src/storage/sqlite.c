@@ -11,12 +11,12 @@
 #include "rdb.h"
 
 #include "errors.h"
+#include "files.h"
 #include "number.h"
 
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 
 enum { BUSY_TIMEOUT_MS = 10000, MAX_COLUMNS = 8 };
 
@@ -249,29 +249,6 @@ static int parse_where(sqlite_storage *s, const char *where, kj_error *err)
     return s->path ? 0 : kji_fail_memory(err);
 }
 
-/* Whether shared memory cannot be trusted to reach all who open the file. */
-static bool is_on_network(const char *path)
-{
-    static const unsigned long network[] = {0x6969 /* NFS */,
-                                            0xff534d42 /* CIFS */,
-                                            0xfe534d42 /* SMB2 */,
-                                            0x517b /* SMB */,
-                                            0x0bd00bd0 /* Lustre */,
-                                            0x00c36400 /* Ceph */,
-                                            0x01021997 /* 9p */,
-                                            0x47504653 /* GPFS */,
-                                            0x65735546 /* FUSE */,
-                                            0x5346414f /* AFS */,
-                                            0x19830326 /* BeeGFS */};
-    struct statfs fs;
-    if (statfs(path, &fs) < 0)
-        return false;
-    for (size_t k = 0; k < sizeof network / sizeof *network; k++)
-        if ((unsigned long)fs.f_type == network[k])
-            return true;
-    return false;
-}
-
 static int open_file(sqlite_storage *s, kj_error *err)
 {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
@@ -361,7 +338,7 @@ static int choose_journal(sqlite_storage *s, kj_error *err)
     int r = take_inventory(s, &i, err);
     if (r < 0)
         return r;
-    if (i.n_tables == 0 && !is_on_network(s->path)) {
+    if (i.n_tables == 0 && !kji_is_network_path(s->path)) {
         /* Of several processes that create the file at once one does this, the others may be
          * told that it is busy: they find it done. */
         r = sqlite3_exec(s->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);

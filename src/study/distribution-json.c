@@ -11,6 +11,7 @@
 #include "mem.h"
 #include "optuna-json.h"
 #include "strbuf.h"
+#include "utf8.h"
 
 #include <math.h>
 #include <string.h>
@@ -184,7 +185,7 @@ static int from_json(struct json_object *json, kji_distribution **ret, kj_error 
 int kji_distribution_parse(const char *json, kji_distribution **ret, kj_error *err)
 {
     KJI_CLEANUP(kji_json_putp) struct json_object *object = NULL;
-    if (!kji_utf8_is_valid(json))
+    if (!kji_utf8_valid(json, strlen(json)))
         return kji_fail(err, KJ_EDATA, "a distribution's text must be UTF-8");
     int r = kji_json_parse(json, strlen(json), &object, err);
     return r < 0 ? r : from_json(object, ret, err);

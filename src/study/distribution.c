@@ -12,6 +12,7 @@
 #include "number.h"
 #include "optuna-json.h"
 #include "strbuf.h"
+#include "utf8.h"
 
 #include <math.h>
 #include <string.h>
@@ -68,7 +69,7 @@ static int check_choices(const kj_distribution *d, kj_error *err)
         return kji_fail(err, KJ_EARG, "a categorical parameter needs at least one choice");
     for (uint64_t k = 0; k < d->n_choices; k++)
         if (d->choices[k].type == KJ_TYPE_STRING && d->choices[k].s &&
-            !kji_utf8_is_valid(d->choices[k].s))
+            !kji_utf8_valid(d->choices[k].s, strlen(d->choices[k].s)))
             return kji_fail(err, KJ_EARG, "choice %llu is not UTF-8", (unsigned long long)k);
     return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "number.h"
+#include "utf8.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -28,7 +29,7 @@ static void put_unit(kji_strbuf *out, unsigned unit)
     }
 }
 
-static void put_code_point(kji_strbuf *out, unsigned code)
+static void put_code_point(kji_strbuf *out, uint32_t code)
 {
     if (code < 0x10000) {
         put_unit(out, code);
@@ -38,45 +39,13 @@ static void put_code_point(kji_strbuf *out, unsigned code)
     put_unit(out, 0xdc00 + ((code - 0x10000) & 0x3ff));
 }
 
-/* Decodes one code point of [text, end); its length, or 0 when it is not UTF-8. */
-static size_t decode_utf8(const char *text, const char *end, unsigned *ret_code)
-{
-    static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    unsigned char lead = (unsigned char)*text;
-    size_t n = lead < 0x80 ? 1 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 ? 2 : 0;
-    if (n == 0 || lead > 0xf4 || (size_t)(end - text) < n)
-        return 0;
-    unsigned code = n == 1 ? lead : lead & (0x7fu >> n);
-    for (size_t k = 1; k < n; k++) {
-        unsigned char byte = (unsigned char)text[k];
-        if ((byte & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (byte & 0x3f);
-    }
-    if (code < smallest[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-        return 0;
-    *ret_code = code;
-    return n;
-}
-
-bool kji_utf8_is_valid(const char *text)
-{
-    const char *end = text + strlen(text);
-    unsigned code;
-    size_t n;
-    for (; text < end; text += n)
-        if ((n = decode_utf8(text, end, &code)) == 0)
-            return false;
-    return true;
-}
-
 void kji_optuna_json_string(kji_strbuf *out, const char *utf8)
 {
     const char *end = utf8 + strlen(utf8);
     kji_strbuf_putc(out, '"');
     while (utf8 < end) {
-        unsigned code = REPLACEMENT;
-        size_t n = decode_utf8(utf8, end, &code);
+        uint32_t code = REPLACEMENT;
+        size_t n = kji_utf8_decode(utf8, (size_t)(end - utf8), &code);
         put_code_point(out, code);
         utf8 += n ? n : 1;
     }
@@ -198,8 +167,8 @@ static bool read_string(reader *r)
                 return false;
             continue;
         }
-        unsigned code;
-        size_t n = decode_utf8(r->at, r->end, &code);
+        uint32_t code;
+        size_t n = kji_utf8_decode(r->at, (size_t)(r->end - r->at), &code);
         if (n == 0)
             return false;
         put_code_point(r->out, code);

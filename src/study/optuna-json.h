@@ -14,8 +14,6 @@
 
 #include <stdbool.h>
 
-bool kji_utf8_is_valid(const char *text);
-
 /* A string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 void kji_optuna_json_string(kji_strbuf *out, const char *utf8);
 void kji_optuna_json_double(kji_strbuf *out, double value);

@@ -4,37 +4,36 @@
 #include "strbuf.h"
 
 #include <json-c/json.h>
-#include <stdint.h>
 #include <string.h>
 
-/* Bytes of the character that `text` begins with, 0 when it is none. */
-static size_t character(const unsigned char *text, size_t size)
+size_t kji_utf8_decode(const char *text, size_t size, uint32_t *ret_code)
 {
-    unsigned char first = text[0];
-    if (first < 0x80)
-        return 1;
-    size_t n = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (first < 0xc2 || first > 0xf4 || n > size)
-        return 0;
-    uint32_t code = first & (0x7fu >> n);
-    for (size_t k = 1; k < n; k++) {
-        if ((text[k] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (text[k] & 0x3f);
-    }
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    bool good = code >= smallest[n] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
-    return good ? n : 0;
+    unsigned char lead = (unsigned char)*text;
+    size_t n = lead < 0x80 ? 1 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 ? 2 : 0;
+    if (n == 0 || lead > 0xf4 || size < n)
+        return 0;
+    uint32_t code = n == 1 ? lead : lead & (0x7fu >> n);
+    for (size_t k = 1; k < n; k++) {
+        unsigned char byte = (unsigned char)text[k];
+        if ((byte & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (byte & 0x3f);
+    }
+    if (code < smallest[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+        return 0;
+    *ret_code = code;
+    return n;
 }
 
 bool kji_utf8_valid(const char *text, size_t size)
 {
-    const unsigned char *at = (const unsigned char *)text;
+    uint32_t code;
     while (size) {
-        size_t n = character(at, size);
+        size_t n = kji_utf8_decode(text, size, &code);
         if (n == 0)
             return false;
-        at += n;
+        text += n;
         size -= n;
     }
     return true;
@@ -43,17 +42,17 @@ bool kji_utf8_valid(const char *text, size_t size)
 struct json_object *kji_json_new_text_len(const char *text, size_t size)
 {
     kji_strbuf clean = KJI_STRBUF_INIT;
-    const unsigned char *at = (const unsigned char *)text;
+    uint32_t code;
     while (size) {
-        size_t n = character(at, size);
+        size_t n = kji_utf8_decode(text, size, &code);
         if (n == 0)
             kji_strbuf_puts(&clean, "\xef\xbf\xbd");
-        else if (*at < 0x20 || *at == 0x7f)
+        else if (code < 0x20 || code == 0x7f)
             kji_strbuf_putc(&clean, ' ');
         else
-            kji_strbuf_add(&clean, (const char *)at, n);
+            kji_strbuf_add(&clean, text, n);
         n = n ? n : 1;
-        at += n;
+        text += n;
         size -= n;
     }
     struct json_object *json = NULL;

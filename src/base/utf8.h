@@ -5,10 +5,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct json_object;
 
-/* No overlong forms, no surrogates, nothing above U+10FFFF. */
+/* The character that `text` begins with, of `size` > 0 bytes: its length, or 0 when it is none. No
+ * overlong forms, no surrogates, nothing above U+10FFFF. */
+size_t kji_utf8_decode(const char *text, size_t size, uint32_t *ret_code);
+
 bool kji_utf8_valid(const char *text, size_t size);
 
 /*
