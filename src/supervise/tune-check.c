@@ -267,6 +267,38 @@ static int check_shim(const kji_tune_config *config, kj_error *err)
                     config->shim);
 }
 
+/* ---- the trials folder ---- */
+
+/* Shortens `path` to the folder that it is in. */
+static void to_parent(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        strcpy(path, ".");
+    else
+        slash[slash == path] = 0;
+}
+
+/* It may be written into, or made; looked at before the database is. */
+static int check_trials_dir(const char *dir, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *path = strdup(dir);
+    if (!path)
+        return kji_fail_memory(err);
+    struct stat st;
+    while (stat(path, &st) < 0) {
+        if (errno != ENOENT || strcmp(path, ".") == 0)
+            return kji_fail_errno(err, KJ_EPERM, errno, "trials folder %s", dir);
+        to_parent(path);
+    }
+    if (!S_ISDIR(st.st_mode))
+        return kji_fail(err, KJ_EPERM, "trials folder %s: %s is not a folder", dir, path);
+    if (access(path, W_OK | X_OK) < 0)
+        return kji_fail_errno(err, KJ_EPERM, errno, "trials folder %s: cannot write into %s", dir,
+                              path);
+    return 0;
+}
+
 /* ---- all of it ---- */
 
 static char *default_trials_dir(const char *study)
@@ -317,8 +349,7 @@ int kji_tune_config_init(kji_tune_config *config, const kj_tune_options *options
                         "no metric; for example stdout:/val_loss=(\\S+)/ or "
                         "events:logs/{trial}:validation/epoch_loss");
     if (options->jobs > MAX_JOBS)
-        return kji_fail(err, KJ_ERANGE, "%u jobs at once; at most %d", options->jobs,
-                        (int)MAX_JOBS);
+        return kji_fail(err, KJ_EARG, "%u jobs at once; at most %d", options->jobs, (int)MAX_JOBS);
     config->jobs = options->jobs ? options->jobs : 1;
     config->grace_ms = options->grace_ms ? options->grace_ms : DEFAULT_GRACE_MS;
     config->n_trials = options->n_trials;
@@ -336,7 +367,9 @@ int kji_tune_config_init(kji_tune_config *config, const kj_tune_options *options
     samples_done(&s);
     if (r >= 0)
         r = check_program(config->command[0], err);
-    return r < 0 ? r : check_shim(config, err);
+    if (r >= 0)
+        r = check_shim(config, err);
+    return r < 0 ? r : check_trials_dir(config->trials_dir, err);
 }
 
 void kji_tune_config_done(kji_tune_config *config)

@@ -32,6 +32,18 @@ struct kj_tune {
     int interrupt_fd;
 };
 
+static int wanted_direction(const kj_tune_options *options)
+{
+    return options->direction ? options->direction : KJ_DIRECTION_MINIMIZE;
+}
+
+static const char *direction_name(int direction)
+{
+    return direction == KJ_DIRECTION_MAXIMIZE   ? "--maximize"
+           : direction == KJ_DIRECTION_MINIMIZE ? "--minimize"
+                                                : "not set";
+}
+
 /* ---- facts ---- */
 
 static int text_to_json(const char *text, char **ret_json, kj_error *err)
@@ -56,12 +68,25 @@ static int compare_metric(const kj_tune *tune, const char *stored, kj_error *err
                     tune->config.study_name, before ? before : "null", tune->config.metric);
 }
 
-/* Compares one fact, or reports with 0 that the study has none. */
-static int check_facts(kj_tune *tune, kj_error *err)
+static int compare_direction(const kj_tune *tune, const kj_tune_options *options, kj_error *err)
+{
+    int before = kj_study_get_direction(tune->study), now = wanted_direction(options);
+    if (before == now)
+        return 0;
+    return kji_fail(err, KJ_ESTATE,
+                    "the direction of study %s has changed: it was %s and is now %s; another "
+                    "direction is a new study: name it with --study NAME",
+                    tune->config.study_name, direction_name(before), direction_name(now));
+}
+
+/* What the study knows of must not have changed; what it has no fact of may be anything. */
+static int check_facts(kj_tune *tune, const kj_tune_options *options, kj_error *err)
 {
     KJI_CLEANUP(kji_freep) char *space = NULL;
     KJI_CLEANUP(kji_freep) char *metric = NULL;
-    int r = kj_study_get_fact(tune->study, "search_space", &space, err);
+    int r = compare_direction(tune, options, err);
+    if (r >= 0)
+        r = kj_study_get_fact(tune->study, "search_space", &space, err);
     if (r == 1)
         r = kji_tune_compare_space(&tune->config, space, err);
     if (r >= 0)
@@ -92,32 +117,47 @@ static int set_facts(kj_tune *tune, kj_error *err)
     return r;
 }
 
-/* The study's id, made when it has none; for free. */
-static int get_study_id(kj_tune *tune, char **ret_id, kj_error *err)
+static int read_study_id(kj_tune *tune, char **ret_id, kj_error *err)
 {
     KJI_CLEANUP(kji_freep) char *json = NULL;
+    KJI_CLEANUP(kji_json_putp) struct json_object *value = NULL;
     int r = kj_study_get_fact(tune->study, "tune_id", &json, err);
+    if (r == 1)
+        r = kji_json_parse(json, strlen(json), &value, err);
     if (r < 0)
         return r;
-    if (r == 1) {
-        KJI_CLEANUP(kji_json_putp) struct json_object *value = NULL;
-        r = kji_json_parse(json, strlen(json), &value, err);
-        if (r < 0)
-            return r;
-        const char *id = json_object_get_string(value);
-        *ret_id = strdup(id ? id : "");
-        return *ret_id ? 0 : kji_fail_memory(err);
-    }
+    const char *id = value ? json_object_get_string(value) : NULL;
+    *ret_id = strdup(id ? id : "");
+    return *ret_id ? 0 : kji_fail_memory(err);
+}
+
+static int make_study_id(kj_tune *tune, kj_error *err)
+{
     uint64_t bits;
     if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
         return kji_fail_errno(err, KJ_EIO, errno, "no random bytes");
     char text[32];
     snprintf(text, sizeof text, "\"%016" PRIx64 "\"", bits);
-    r = kj_study_set_fact(tune->study, "tune_id", text, err);
+    return kj_study_set_fact(tune->study, "tune_id", text, err);
+}
+
+/* The study's id, made when it has none; for free. */
+static int get_study_id(kj_tune *tune, char **ret_id, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *id = NULL;
+    int r = read_study_id(tune, &id, err);
     if (r < 0)
         return r;
-    *ret_id = strndup(text + 1, 16);
-    return *ret_id ? 0 : kji_fail_memory(err);
+    if (!*id) {
+        free(kji_take(&id));
+        r = make_study_id(tune, err);
+        if (r >= 0)
+            r = read_study_id(tune, &id, err); /* another worker may have made one, too */
+        if (r < 0)
+            return r;
+    }
+    *ret_id = kji_take(&id);
+    return 0;
 }
 
 /* ---- the folder of trials ---- */
@@ -218,7 +258,8 @@ static int open_study(const kj_tune *tune, const kj_tune_options *options, kj_st
     kj_study_options study = KJ_STUDY_OPTIONS_INIT;
     study.flags = flags;
     study.name = tune->config.study_name;
-    study.direction = options->direction ? options->direction : KJ_DIRECTION_MINIMIZE;
+    if (flags & KJ_STUDY_CREATE)
+        study.direction = wanted_direction(options);
     study.has_seed = options->has_seed;
     study.seed = options->seed;
     study.sampler = options->sampler;
@@ -228,8 +269,23 @@ static int open_study(const kj_tune *tune, const kj_tune_options *options, kj_st
     return kj_study_open(storage, &study, ret_study, err);
 }
 
-/* Sampler, pruner and their options, tried on a study that is nowhere: a wrong one must not leave a
- * database behind. */
+static int try_to_draw(const kj_tune *tune, kj_study *study, kj_error *err)
+{
+    kj_trial *trial;
+    int r = kj_study_ask(study, &trial, err);
+    if (r < 0)
+        return r;
+    for (size_t k = 0; k < tune->config.n_params && r >= 0; k++) {
+        kj_value value;
+        r = kj_trial_suggest(trial, tune->config.params[k].name,
+                             &tune->config.params[k].distribution, &value, err);
+    }
+    kj_trial_free(trial);
+    return r;
+}
+
+/* Sampler, pruner, their options and the ranges, tried on a study that is nowhere: a wrong one must
+ * not leave a database behind. */
 static int check_study_options(const kj_tune *tune, const kj_tune_options *options, kj_error *err)
 {
     kj_storage *storage;
@@ -238,8 +294,42 @@ static int check_study_options(const kj_tune *tune, const kj_tune_options *optio
         return r;
     kj_study *study = NULL;
     r = open_study(tune, options, storage, KJ_STUDY_CREATE, &study, err);
+    if (r >= 0)
+        r = try_to_draw(tune, study, err);
     kj_study_close(study);
     kj_storage_close(storage);
+    return r;
+}
+
+/* Loads the study: 1, or 0 when it is still to be created. */
+static int load_study(kj_tune *tune, const kj_tune_options *options, kj_error *err)
+{
+    kj_error failure = KJ_ERROR_INIT;
+    int r = open_study(tune, options, tune->storage, KJ_STUDY_LOAD, &tune->study, &failure);
+    if (r == KJ_ENOENT)
+        return 0;
+    if (r < 0) {
+        if (err)
+            *err = failure;
+        return r;
+    }
+    r = check_facts(tune, options, err);
+    return r < 0 ? r : 1;
+}
+
+/* Creates the study, or loads it when another worker was faster. */
+static int create_study(kj_tune *tune, const kj_tune_options *options, kj_error *err)
+{
+    int r = check_dir_id(tune, true, NULL, err);
+    if (r < 0)
+        return r;
+    kj_error failure = KJ_ERROR_INIT;
+    r = open_study(tune, options, tune->storage, KJ_STUDY_CREATE, &tune->study, &failure);
+    tune->created = r >= 0;
+    if (r == KJ_EEXIST)
+        return load_study(tune, options, err);
+    if (r < 0 && err)
+        *err = failure;
     return r;
 }
 
@@ -255,27 +345,19 @@ static int open_everything(kj_tune *tune, const kj_tune_options *options, kj_err
     r = kj_storage_open(url, &tune->storage, err);
     if (r < 0)
         return r;
-    r = open_study(tune, options, tune->storage, KJ_STUDY_LOAD, &tune->study, err);
-    bool is_new = r == KJ_ENOENT;
-    if (!is_new && r >= 0)
-        r = check_facts(tune, err);
-    if (r < 0 && !is_new)
-        return r;
+    int loaded = load_study(tune, options, err);
+    if (loaded < 0)
+        return loaded;
     r = lock_trials_dir(&tune->config, err);
-    if (r >= 0 && is_new)
-        r = check_dir_id(tune, true, NULL, err);
-    if (r >= 0 && is_new)
-        r = open_study(tune, options, tune->storage, KJ_STUDY_CREATE, &tune->study, err);
+    if (r >= 0 && !loaded)
+        r = create_study(tune, options, err);
     if (r < 0)
         return r;
     KJI_CLEANUP(kji_freep) char *id = NULL;
     r = get_study_id(tune, &id, err);
     if (r >= 0)
         r = check_dir_id(tune, false, id, err);
-    if (r >= 0)
-        r = set_facts(tune, err);
-    tune->created = is_new;
-    return r;
+    return r < 0 ? r : set_facts(tune, err);
 }
 
 int kj_tune_open(const kj_tune_options *options, kj_tune **ret_tune, kj_error *err)

@@ -595,6 +595,9 @@ def test_a_second_worker_is_refused(study):
         ({"options": ["--grace", "soon"]}, "--grace soon"),
         ({"options": ["--jobs", "0"]}, "--jobs 0"),
         ({"options": ["--minimize", "--maximize"]}, "exclude each other"),
+        ({"options": ["--jobs", "1025"]}, "1025 jobs at once; at most 1024"),
+        ({"params": ["x=-1e308..1e308"]}, 'parameter "x": the range must be finite'),
+        ({"params": ["x=0..1:step=1e-320"]}, "too many steps"),
     ],
 )
 def test_refused_before_anything_is_started(study, change, said):
@@ -603,6 +606,12 @@ def test_refused_before_anything_is_started(study, change, said):
     done = study.run(2, status=2)
     assert said in done.stderr, done.stderr
     assert done.stdout == ""
+    assert sorted(path.name for path in study.folder.iterdir()) == ["train.py"]
+
+
+def test_a_trials_folder_that_cannot_be(study):
+    for folder, said in (("train.py", "train.py is not a folder"), ("train.py/x", "Not a directory")):
+        assert said in study.run(1, "--trials-dir", folder, status=1).stderr
     assert sorted(path.name for path in study.folder.iterdir()) == ["train.py"]
 
 
@@ -668,7 +677,9 @@ def test_a_changed_search_space(study):
 
 def test_a_changed_metric_or_direction(study):
     study.run(1)
-    assert "direction" in study.run(2, "--maximize", status=2).stderr
+    said = study.run(2, "--maximize", status=1).stderr
+    assert "the direction of study train has changed: it was --minimize and is now" in said
+    assert "--study NAME" in said
     study.metric = r"stdout:/loss=(\S+)/"
     assert "the metric of study train has changed" in study.run(2, status=1).stderr
 
