@@ -107,9 +107,11 @@ int kji_open_dir(const char *path, bool private_dir, int *ret_fd, kj_error *err)
         return r;
     KJI_CLEANUP(kji_closep)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (private_dir ? O_NOFOLLOW : 0));
+    struct stat st;
+    if (fd < 0 && private_dir && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+        return kji_fail(err, KJ_EPERM, "%s is a symbolic link; name the folder itself", path);
     if (fd < 0)
         return kji_fail_errno(err, KJ_EPERM, errno, "cannot open folder %s", path);
-    struct stat st;
     if (fstat(fd, &st) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "%s", path);
     if (private_dir && st.st_uid != geteuid())

@@ -60,6 +60,38 @@ struct json_object *kji_json_new_double(double value)
     return json_object_new_double_s(value, kji_double_text(value, text));
 }
 
+static void tidy_members(struct json_object *object)
+{
+    json_object_object_foreach(object, key, member)
+    {
+        struct json_object *tidy = json_object_get(member);
+        kji_json_tidy_doubles(&tidy);
+        json_object_object_add(object, key, tidy); /* of a key that is there: in place */
+    }
+}
+
+static void tidy_items(struct json_object *array)
+{
+    for (size_t k = 0; k < json_object_array_length(array); k++) {
+        struct json_object *tidy = json_object_get(json_object_array_get_idx(array, k));
+        kji_json_tidy_doubles(&tidy);
+        json_object_array_put_idx(array, k, tidy);
+    }
+}
+
+void kji_json_tidy_doubles(struct json_object **json)
+{
+    if (json_object_is_type(*json, json_type_object)) {
+        tidy_members(*json);
+    } else if (json_object_is_type(*json, json_type_array)) {
+        tidy_items(*json);
+    } else if (json_object_is_type(*json, json_type_double)) {
+        struct json_object *tidy = kji_json_new_double(json_object_get_double(*json));
+        json_object_put(*json);
+        *json = tidy;
+    }
+}
+
 bool kji_json_get_double(struct json_object *json, double *ret_value)
 {
     switch (json_object_get_type(json)) {

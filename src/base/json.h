@@ -27,6 +27,8 @@ char *kji_json_text(struct json_object *json);
 
 /* A double in our own formats: a number, or one of the three strings. */
 struct json_object *kji_json_new_double(double value);
+/* Brings all doubles in *json into that form, whatever its sender wrote ("NaN", "1.", "1e400"). */
+void kji_json_tidy_doubles(struct json_object **json);
 /* Reads one back, also from an integer. false for anything else. */
 bool kji_json_get_double(struct json_object *json, double *ret_value);
 

@@ -133,6 +133,11 @@ static const common_key *find_common_key(const char *name)
     return NULL;
 }
 
+bool kji_is_reserved_key(const char *name)
+{
+    return find_common_key(name) != NULL;
+}
+
 /* ---- from text ---- */
 
 static int add_words(kji_command *command, const kji_text_line *line, kj_error *err)

@@ -73,6 +73,9 @@ typedef struct kji_command {
 int kji_command_from_text(const kji_text_line *line, kji_command **ret_command, kj_error *err);
 int kji_command_from_json(struct json_object *params, kji_command **ret_command, kj_error *err);
 
+/* A key that means the same for every verb. */
+bool kji_is_reserved_key(const char *name);
+
 /* An empty one, for a line that could not be read. */
 kji_command *kji_command_new(void);
 void kji_command_free(kji_command *command);

@@ -8,6 +8,7 @@
 #include "mem.h"
 #include "number.h"
 #include "publish.h"
+#include "rpc.h"
 #include "strbuf.h"
 #include "utf8.h"
 
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 1, ARGS_MAX = 256, ARG_MAX_BYTES = 1024, CMDLINE_MAX = 1 << 20 };
+enum { ARGS_MAX = 256, ARG_MAX_BYTES = 1024, CMDLINE_MAX = 1 << 20 };
 
 static bool names_a_secret(const char *text, size_t size)
 {
@@ -119,7 +120,7 @@ struct json_object *kji_describe_run(const char *id, const char *name, const cha
     KJI_CLEANUP(kji_freep) char *cwd = getcwd(NULL, 0);
     size_t size = 0;
     KJI_CLEANUP(kji_freep) char *cmdline = kji_read_cmdline(&size);
-    json_object_object_add(object, "protocol", json_object_new_int(PROTOCOL));
+    json_object_object_add(object, "protocol", json_object_new_int(KJI_PROTOCOL));
     json_object_object_add(object, "version", json_object_new_string(KJI_VERSION));
     json_object_object_add(object, "id", json_object_new_string(id));
     json_object_object_add(object, "name", kji_json_new_text(name, 4096));

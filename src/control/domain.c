@@ -113,6 +113,8 @@ static bool from_json(int type, struct json_object *json, kj_value *value)
     if (got.type == KJ_TYPE_STRING)
         return strlen(got.s) == (size_t)json_object_get_string_len(json) &&
                from_text(type, got.s, value);
+    if (got.type == KJ_TYPE_INT && json_object_get_uint64(json) > INT64_MAX)
+        return false; /* json-c has cut it to fit */
     if (got.type == KJ_TYPE_INT && type == KJ_TYPE_FLOAT) {
         value->f = (double)got.i;
         return true;

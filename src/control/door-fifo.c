@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "errors.h"
+#include "forks.h"
 #include "mem.h"
 #include "places.h"
 #include "run-impl.h"
@@ -57,6 +58,8 @@ void kji_fifo_done(kji_fifo *fifo)
 {
     if (fifo->is_made && (fifo->fd < 0 || is_at_path(fifo)))
         unlink(fifo->path);
+    if (fifo->lock_fd >= 0)
+        flock(fifo->lock_fd, LOCK_UN); /* a child that was forked just now may have it open, too */
     kji_fifo_close_fds(fifo);
     free(fifo->path);
     kji_fifo_init(fifo, fifo->door);
@@ -71,8 +74,7 @@ int kji_fifo_open_own(kji_fifo *fifo, int dir_fd, const char *dir, kj_error *err
         return kji_fail_memory(err);
     if (mkfifoat(dir_fd, "ctl", 0600) < 0 || fchmodat(dir_fd, "ctl", 0600, 0) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot make the FIFO %s", fifo->path);
-    fifo->fd = openat(dir_fd, "ctl", O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
-    if (fifo->fd < 0)
+    if (kji_forks_open(&fifo->fd, dir_fd, "ctl", O_RDWR | O_NONBLOCK | O_NOFOLLOW, 0) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot open the FIFO %s", fifo->path);
     return 0;
 }
@@ -127,7 +129,7 @@ static int open_found(kji_fifo *fifo, kji_strbuf *stale, kj_error *err)
 {
     const char *path = fifo->path;
     struct stat st;
-    fifo->lock_fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    kji_forks_open(&fifo->lock_fd, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (fifo->lock_fd < 0 || fstat(fifo->lock_fd, &st) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot open the FIFO %s", path);
     if (!S_ISFIFO(st.st_mode))
@@ -137,8 +139,7 @@ static int open_found(kji_fifo *fifo, kji_strbuf *stale, kj_error *err)
                         "another run reads the FIFO %s; two would take each other's commands",
                         path);
     drain_stale(fifo->lock_fd, stale);
-    fifo->fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    if (fifo->fd < 0)
+    if (kji_forks_open(&fifo->fd, AT_FDCWD, path, O_RDWR | O_NONBLOCK | O_NOCTTY, 0) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot open the FIFO %s", path);
     if (fstat(fifo->fd, &st) < 0 || !S_ISFIFO(st.st_mode))
         return fail_not_fifo(&st, path, err);

@@ -158,26 +158,30 @@ static void admit(kji_socket_door *door, int fd, int epoll_fd, uint64_t first_so
                            .out = KJI_STRBUF_INIT};
 }
 
-/* The process has no descriptor left. The caller is taken off the queue and let go; else epoll
- * would report him for ever. */
-static void turn_away_without_descriptor(kji_socket_door *door)
+/* The process has no descriptor left: the caller is taken off the queue and let go. */
+static bool turn_away_without_descriptor(kji_socket_door *door)
 {
     kji_closep(&door->spare_fd);
     int fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
         turn_away(fd, "the training has no file descriptor left");
     door->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return fd >= 0;
 }
 
-void kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_source)
+bool kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_source)
 {
+    bool good = true;
     kji_forks_hold();
     int fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
         admit(door, fd, epoll_fd, first_source);
     else if (errno == EMFILE || errno == ENFILE)
-        turn_away_without_descriptor(door);
+        good = turn_away_without_descriptor(door);
+    else
+        good = errno != ENOMEM && errno != ENOBUFS;
     kji_forks_release();
+    return good;
 }
 
 /* ---- reading ---- */

@@ -48,7 +48,8 @@ void kji_socket_done(kji_socket_door *door, kj_run *run);
 void kji_socket_close_fds(kji_socket_door *door);
 
 /* Helper thread: */
-void kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_source);
+/* False: a caller waits and cannot be taken, and epoll would report him for ever. */
+bool kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_source);
 void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events);
 /* Sends events and what is left of answers; forgets connections that have ended. */
 void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd, uint64_t first_source);

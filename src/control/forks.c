@@ -12,6 +12,8 @@
 #include "mem.h"
 #include "run-impl.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -82,4 +84,14 @@ void kji_forks_hold(void)
 void kji_forks_release(void)
 {
     pthread_mutex_unlock(&list_lock);
+}
+
+int kji_forks_open(int *fd, int dir_fd, const char *path, int flags, mode_t mode)
+{
+    kji_forks_hold();
+    *fd = openat(dir_fd, path, flags | O_CLOEXEC, mode);
+    int errnum = errno;
+    kji_forks_release();
+    errno = errnum;
+    return *fd;
 }

@@ -5,6 +5,8 @@
 
 #include <kajitori/run.h>
 
+#include <sys/types.h>
+
 /* From now on a fork makes the child's copy of the run deaf and closes its descriptors there. */
 void kji_forks_add(kj_run *run);
 void kji_forks_remove(kj_run *run);
@@ -15,5 +17,8 @@ void kji_forks_remove(kj_run *run);
  */
 void kji_forks_hold(void);
 void kji_forks_release(void);
+
+/* openat(2) into *fd, which belongs to a run, under the above. Returns *fd, errno as usual. */
+int kji_forks_open(int *fd, int dir_fd, const char *path, int flags, mode_t mode);
 
 #endif

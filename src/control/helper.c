@@ -20,8 +20,9 @@
 #include <sys/inotify.h>
 
 enum {
-    FLOOD_REST_MS = 10, /* between two reads of a FIFO that floods */
-    LAST_READS = 64     /* of each FIFO at the end: what a pipe holds */
+    FLOOD_REST_MS = 10,   /* between two reads of a FIFO that floods */
+    ACCEPT_REST_MS = 100, /* where the process has no descriptor for a caller */
+    LAST_READS = 64       /* of each FIFO at the end: what a pipe holds */
 };
 enum source { SOURCE_EVENT, SOURCE_INOTIFY, SOURCE_CTL, SOURCE_USER, SOURCE_LISTEN, SOURCE_CLIENT };
 
@@ -47,47 +48,70 @@ static int add_source(int epoll_fd, int fd, uint64_t source)
 
 /* ---- serving ---- */
 
-static void look_at(const kji_helper *helper, const kji_fifo *fifo, bool look)
+/* A door is not looked at until some time has passed. */
+static void rest(const kji_helper *helper, int fd, enum source source, int64_t *until_ms, int ms)
 {
-    uint64_t source = fifo == &helper->ctl ? SOURCE_CTL : SOURCE_USER;
-    struct epoll_event event = {.events = look ? EPOLLIN : 0, .data.u64 = source};
-    epoll_ctl(helper->epoll_fd, EPOLL_CTL_MOD, fifo->fd, &event);
+    struct epoll_event event = {.events = 0, .data.u64 = source};
+    *until_ms = kji_monotonic_ms() + ms;
+    epoll_ctl(helper->epoll_fd, EPOLL_CTL_MOD, fd, &event);
 }
 
-static void serve_fifo(kji_helper *helper, kji_fifo *fifo)
+static void end_rest(const kji_helper *helper, int fd, enum source source, int64_t *until_ms,
+                     int64_t now_ms)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = source};
+    if (*until_ms == 0 || *until_ms > now_ms)
+        return;
+    *until_ms = 0;
+    epoll_ctl(helper->epoll_fd, EPOLL_CTL_MOD, fd, &event);
+}
+
+static void serve_listening(kji_helper *helper)
+{
+    if (!kji_socket_accept(&helper->socket, helper->epoll_fd, SOURCE_CLIENT))
+        rest(helper, helper->socket.fd, SOURCE_LISTEN, &helper->listen_rests_until_ms,
+             ACCEPT_REST_MS);
+}
+
+static void serve_fifo(kji_helper *helper, kji_fifo *fifo, enum source source)
 {
     kji_run_lock_second(helper->run);
     kji_fifo_read(fifo, helper->run);
     kji_run_unlock(helper->run);
-    if (kji_flood_is_on(&fifo->flood)) {
-        fifo->rests_until_ms = kji_monotonic_ms() + FLOOD_REST_MS;
-        look_at(helper, fifo, false);
-    }
+    if (kji_flood_is_on(&fifo->flood))
+        rest(helper, fifo->fd, source, &fifo->rests_until_ms, FLOOD_REST_MS);
 }
 
-/* What a flood left to be done later. Returns when that is, INT64_MAX for nothing. */
-static int64_t attend_fifo(kji_helper *helper, kji_fifo *fifo, int64_t now_ms)
+/* Tells of hidden lines when it is time. Returns when to look again, INT64_MAX for never. */
+static int64_t attend_flood(kji_helper *helper, kji_fifo *fifo, int64_t now_ms)
 {
-    if (fifo->rests_until_ms && fifo->rests_until_ms <= now_ms) {
-        fifo->rests_until_ms = 0;
-        look_at(helper, fifo, true);
-    }
     if (kji_flood_tell_ms(&fifo->flood) <= now_ms) {
         kji_run_lock_second(helper->run);
         kji_run_tell_flood(helper->run, fifo);
         kji_run_unlock(helper->run);
     }
-    int64_t next_ms = kji_flood_tell_ms(&fifo->flood);
-    return fifo->rests_until_ms && fifo->rests_until_ms < next_ms ? fifo->rests_until_ms : next_ms;
+    return kji_flood_tell_ms(&fifo->flood);
 }
 
-/* How long epoll may wait: for ever, as long as there is no flood. */
-static int wait_ms(kji_helper *helper)
+static int64_t earlier(int64_t next_ms, int64_t rests_until_ms)
 {
-    int64_t now_ms = kji_monotonic_ms();
-    int64_t ctl_ms = attend_fifo(helper, &helper->ctl, now_ms);
-    int64_t user_ms = attend_fifo(helper, &helper->user, now_ms);
-    int64_t next_ms = ctl_ms < user_ms ? ctl_ms : user_ms;
+    return rests_until_ms && rests_until_ms < next_ms ? rests_until_ms : next_ms;
+}
+
+/* What a flood left to be done later; how long epoll may wait then: for ever without one. */
+static int attend(kji_helper *helper)
+{
+    int64_t now_ms = kji_monotonic_ms(), *listen_ms = &helper->listen_rests_until_ms;
+    kji_fifo *ctl = &helper->ctl, *user = &helper->user;
+    end_rest(helper, ctl->fd, SOURCE_CTL, &ctl->rests_until_ms, now_ms);
+    end_rest(helper, user->fd, SOURCE_USER, &user->rests_until_ms, now_ms);
+    end_rest(helper, helper->socket.fd, SOURCE_LISTEN, listen_ms, now_ms);
+    int64_t next_ms = attend_flood(helper, ctl, now_ms);
+    int64_t user_ms = attend_flood(helper, user, now_ms);
+    next_ms = user_ms < next_ms ? user_ms : next_ms;
+    next_ms = earlier(next_ms, ctl->rests_until_ms);
+    next_ms = earlier(next_ms, user->rests_until_ms);
+    next_ms = earlier(next_ms, *listen_ms);
     return next_ms == INT64_MAX ? -1 : (int)(next_ms - now_ms);
 }
 
@@ -95,7 +119,7 @@ static void serve_watch(kji_helper *helper, kji_fifo *fifo, uint32_t mask)
 {
     if (mask & (IN_CLOSE_WRITE | IN_Q_OVERFLOW)) /* an event that was lost may have been a close */
         kji_fifo_writer_closed(fifo, helper->run);
-    if (mask & (IN_ATTRIB | IN_DELETE_SELF))
+    if (mask & (IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF))
         kji_fifo_check_path(fifo, helper->run);
 }
 
@@ -133,13 +157,13 @@ static void serve(kji_helper *helper, const struct epoll_event *event)
         serve_inotify(helper);
         break;
     case SOURCE_CTL:
-        serve_fifo(helper, &helper->ctl);
+        serve_fifo(helper, &helper->ctl, SOURCE_CTL);
         break;
     case SOURCE_USER:
-        serve_fifo(helper, &helper->user);
+        serve_fifo(helper, &helper->user, SOURCE_USER);
         break;
     case SOURCE_LISTEN:
-        kji_socket_accept(&helper->socket, helper->epoll_fd, SOURCE_CLIENT);
+        serve_listening(helper);
         break;
     default:
         kji_socket_serve(&helper->socket, (size_t)(source - SOURCE_CLIENT), event->events);
@@ -152,7 +176,7 @@ static void *helper_main(void *data)
     pthread_setname_np(pthread_self(), "kajitori");
     while (!__atomic_load_n(&helper->quit, __ATOMIC_ACQUIRE)) {
         struct epoll_event events[32];
-        int n = epoll_wait(helper->epoll_fd, events, 32, wait_ms(helper));
+        int n = epoll_wait(helper->epoll_fd, events, 32, attend(helper));
         for (int k = 0; k < n; k++)
             serve(helper, &events[k]);
         kji_socket_push(&helper->socket, helper->run, helper->epoll_fd, SOURCE_CLIENT);
@@ -165,7 +189,7 @@ static void *helper_main(void *data)
 /* Without inotify (its number of instances is limited) everything else still works. */
 static void watch_fifos(kji_helper *helper)
 {
-    enum { WATCHED = IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF };
+    enum { WATCHED = IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF };
     kji_fifo *fifos[] = {&helper->ctl, &helper->user};
     helper->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     for (size_t k = 0; k < 2; k++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one helper thread of a run. It owns the doors: waits on them with epoll, without any time-out
- * as long as no FIFO floods, and is woken by the training thread through an eventfd when there is
+ * The one helper thread of a run. It owns the doors: waits on them with epoll, without a time-out
+ * as long as nothing floods, and is woken by the training thread through an eventfd when there is
  * something to tell.
  */
 #ifndef KJI_HELPER_H
@@ -22,6 +22,7 @@ typedef struct kji_helper {
     int epoll_fd;
     int event_fd;
     int inotify_fd; /* -1: no inotify; then a last line without newline waits for one */
+    int64_t listen_rests_until_ms; /* 0: callers are looked for */
     kji_fifo ctl;
     kji_fifo user;
     kji_socket_door socket;

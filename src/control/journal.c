@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "files.h"
+#include "forks.h"
 #include "json.h"
 #include "mem.h"
 #include "strbuf.h"
@@ -17,6 +18,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 /* Called when line last+1 is about to begin at `offset`. */
@@ -61,11 +63,14 @@ static int count_lines(kji_journal *journal, kj_error *err)
 int kji_journal_open(kji_journal *journal, int dir_fd, kj_error *err)
 {
     *journal = (kji_journal)KJI_JOURNAL_INIT;
-    journal->fd =
-        openat(dir_fd, "journal.jsonl", O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (journal->fd < 0)
+    enum { FLAGS = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY };
+    if (kji_forks_open(&journal->fd, dir_fd, "journal.jsonl", FLAGS, 0600) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot open journal.jsonl");
-    int r = count_lines(journal, err);
+    int r = 0;
+    if (flock(journal->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        r = kji_fail(err, KJ_EBUSY, "a live run of this id, in another runtime folder, writes it");
+    if (r >= 0)
+        r = count_lines(journal, err);
     if (r < 0)
         kji_journal_done(journal);
     return r;
@@ -73,6 +78,8 @@ int kji_journal_open(kji_journal *journal, int dir_fd, kj_error *err)
 
 void kji_journal_done(kji_journal *journal)
 {
+    if (journal->fd >= 0)
+        flock(journal->fd, LOCK_UN); /* a child that was forked just now may have it open, too */
     kji_closep(&journal->fd);
     free(journal->mark);
     *journal = (kji_journal)KJI_JOURNAL_INIT;

@@ -29,7 +29,7 @@ enum { KJI_JOURNAL_MARK = 128 };
     }
 
 /* Opens dir_fd/journal.jsonl, which may be there already (the same run id, run again): a torn last
- * line is cut off and the numbers go on. */
+ * line is cut off and the numbers go on. KJ_EBUSY while another run writes it. */
 int kji_journal_open(kji_journal *journal, int dir_fd, kj_error *err);
 void kji_journal_done(kji_journal *journal);
 

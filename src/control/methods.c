@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { PROTOCOL = 1, JOURNAL_LINES_MAX = 1000, JOURNAL_BYTES = 60000 };
+enum { JOURNAL_LINES_MAX = 1000, JOURNAL_BYTES = 60000 };
 
 /* Every method: 0 with *ret_result, or a JSON-RPC or kj error code with err->message and perhaps
  * *ret_result as the error's data. */
@@ -28,13 +28,13 @@ static int hello(kj_run *run, kji_client *client, struct json_object *params,
     int64_t protocol;
     if (!kji_json_int(params, "protocol", &protocol))
         return bad_params(err, "hello needs {\"protocol\": 1}");
-    if (protocol != PROTOCOL)
+    if (protocol != KJI_PROTOCOL)
         return kji_fail(err, KJ_EPROTO,
                         "this run speaks protocol %d (kajitori %s), you speak %lld: use matching "
                         "versions",
-                        PROTOCOL, KJI_VERSION, (long long)protocol);
+                        KJI_PROTOCOL, KJI_VERSION, (long long)protocol);
     struct json_object *result = json_object_new_object();
-    json_object_object_add(result, "protocol", json_object_new_int(PROTOCOL));
+    json_object_object_add(result, "protocol", json_object_new_int(KJI_PROTOCOL));
     json_object_object_add(result, "version", json_object_new_string(KJI_VERSION));
     json_object_object_add(result, "run", json_object_get(run->json));
     *ret_result = result;
@@ -53,7 +53,10 @@ static int help(kj_run *run, kji_client *client, struct json_object *params,
                 struct json_object **ret_result, kj_error *err)
 {
     (void)client;
-    return kji_verbs_describe(&run->own_verbs, kji_json_string(params, "verb"), ret_result, err);
+    const char *verb = kji_json_string(params, "verb");
+    if (!verb && json_object_object_get_ex(params, "verb", NULL))
+        return bad_params(err, "\"verb\" must be a string");
+    return kji_verbs_describe(&run->own_verbs, verb, ret_result, err);
 }
 
 static int status(kj_run *run, kji_client *client, struct json_object *params,
@@ -93,13 +96,21 @@ static int command(kj_run *run, kji_client *client, struct json_object *params,
     return 0;
 }
 
+/* Takes an integer that may be absent; false for something else. */
+static bool take_count(struct json_object *params, const char *key, int64_t *count)
+{
+    if (!json_object_object_get_ex(params, key, NULL))
+        return true;
+    return kji_json_int(params, key, count) && *count >= 0;
+}
+
 static int journal(kj_run *run, kji_client *client, struct json_object *params,
                    struct json_object **ret_result, kj_error *err)
 {
     (void)client;
     int64_t after = 0, limit = JOURNAL_LINES_MAX;
-    kji_json_int(params, "after", &after);
-    kji_json_int(params, "limit", &limit);
+    if (!take_count(params, "after", &after) || !take_count(params, "limit", &limit))
+        return bad_params(err, "\"after\" and \"limit\" are integers from 0 on");
     if (limit > JOURNAL_LINES_MAX)
         limit = JOURNAL_LINES_MAX;
     struct json_object *lines;

@@ -7,6 +7,7 @@
 #include "json.h"
 #include "mem.h"
 #include "run-impl.h"
+#include "utf8.h"
 #include "verbs-builtin.h"
 
 #include <string.h>
@@ -48,10 +49,13 @@ int kj_call_set_result(kj_call *call, const char *json, kj_error *err)
     if (size > KJI_RESULT_MAX)
         return kji_fail(err, KJ_ERANGE, "a result of %zu bytes; at most %d go", size,
                         KJI_RESULT_MAX);
+    if (!kji_utf8_valid(json, size))
+        return kji_fail(err, KJ_EDATA, "the result is not UTF-8");
     struct json_object *result = NULL;
     int r = kji_json_parse(json, size, &result, err);
     if (r < 0)
         return r;
+    kji_json_tidy_doubles(&result);
     json_object_put(call->result);
     call->result = result;
     return 0;

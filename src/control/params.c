@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "params.h"
 
+#include "command.h"
 #include "errors.h"
 #include "json.h"
 #include "mem.h"
-#include "text-line.h"
 #include "utf8.h"
-#include "verbs.h"
 
 #include <math.h>
 #include <string.h>
@@ -153,9 +152,8 @@ void kji_param_store(kji_param *param, kj_value *value, int64_t step)
     *value = (kj_value){0};
 }
 
-struct json_object *kji_param_value_json(const kji_param *param)
+struct json_object *kji_value_json(const kj_value *value)
 {
-    const kj_value *value = &param->value;
     if (value->type == KJ_TYPE_STRING)
         return kji_json_new_text(value->s, KJI_STRING_MAX);
     return kji_json_new_value(value);
@@ -167,7 +165,7 @@ struct json_object *kji_param_describe(const kji_param *param)
     struct json_object *object = json_object_new_object();
     json_object_object_add(object, "name", json_object_new_string(param->name));
     kji_domain_describe(&param->domain, object);
-    json_object_object_add(object, "value", kji_param_value_json(param));
+    json_object_object_add(object, "value", kji_value_json(&param->value));
     json_object_object_add(object, "step", json_object_new_int64(param->step));
     if (param->unit)
         json_object_object_add(object, "unit", kji_json_new_text(param->unit, KJI_STRING_MAX));

@@ -54,8 +54,8 @@ void kji_param_store(kji_param *param, kj_value *value, int64_t step);
 
 void kji_value_done(kj_value *value);
 
-/* Its last known value. */
-struct json_object *kji_param_value_json(const kji_param *param);
+/* A value that a getter gave; what is not UTF-8 in it is replaced. */
+struct json_object *kji_value_json(const kj_value *value);
 /* The protocol's object of one parameter. */
 struct json_object *kji_param_describe(const kji_param *param);
 

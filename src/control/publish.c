@@ -3,9 +3,11 @@
 
 #include "errors.h"
 #include "files.h"
+#include "forks.h"
 #include "mem.h"
 #include "places.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,8 +15,13 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 
 static const char *const door_names[] = {"ctl", "sock", "run.json", "lock"};
+
+enum {
+    UNFINISHED_GRACE_S = 60
+}; /* a hidden folder, or one without a lock, this young is being made */
 
 static void random_text(char *text, size_t size)
 {
@@ -48,13 +55,13 @@ static int make_folder(kji_publication *place, int root_fd, const char *name, kj
     place->dir_fd = openat(root_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (place->dir_fd < 0 || fchmod(place->dir_fd, 0700) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot open the new folder in %s", place->root);
-    place->lock_fd = openat(place->dir_fd, "lock", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    kji_forks_open(&place->lock_fd, place->dir_fd, "lock", O_RDWR | O_CREAT | O_EXCL, 0600);
     if (place->lock_fd < 0 || flock(place->lock_fd, LOCK_EX | LOCK_NB) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot make a lock in %s", place->root);
     return 0;
 }
 
-static int prepare_in(kji_publication *place, const char *root, kj_error *err)
+int kji_publish_prepare(kji_publication *place, const char *root, kj_error *err)
 {
     KJI_CLEANUP(kji_closep) int root_fd = -1;
     int r = kji_open_dir(root, true, &root_fd, err);
@@ -71,49 +78,59 @@ static int prepare_in(kji_publication *place, const char *root, kj_error *err)
     return r;
 }
 
-int kji_publish_prepare(kji_publication *place, const char *override, kj_error *err)
+/* ---- the dead ---- */
+
+static bool is_young(int dir_fd)
 {
-    char **roots;
-    size_t n;
-    int r = kji_runtime_choices(override, &roots, &n, err);
-    if (r < 0)
-        return r;
-    kj_error first = KJ_ERROR_INIT;
-    for (size_t k = 0; k < n; k++) {
-        r = prepare_in(place, roots[k], k == 0 ? &first : NULL);
-        if (r >= 0)
-            break;
-    }
-    kji_places_free(roots, n);
-    return r < 0 ? kji_fail_native(err, first.code, first.domain, first.native, "%s", first.message)
-                 : 0;
+    struct stat st;
+    return fstat(dir_fd, &st) == 0 && time(NULL) - st.st_mtime < UNFINISHED_GRACE_S;
 }
 
-/* Opens the lock of a folder and takes it, if that is possible at once: the descriptor, or -1. */
-static int take_lock(int dir_fd)
+/* Removes what a dead run left. Anything we do not know keeps the folder. `lock` goes last, so that
+ * until then others see that the run is dead. */
+static void remove_dead(int root_fd, const char *name, int dir_fd)
 {
-    int fd = openat(dir_fd, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        close(fd);
-        return -1;
+    int listing_fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listing = listing_fd < 0 ? NULL : fdopendir(listing_fd);
+    if (!listing) {
+        kji_closep(&listing_fd);
+        return;
     }
-    return fd;
+    for (struct dirent *item; (item = readdir(listing));) /* left by a death before the rename */
+        if (strncmp(item->d_name, ".run.json.", 10) == 0)
+            unlinkat(dir_fd, item->d_name, 0);
+    closedir(listing);
+    for (size_t k = 0; k < sizeof door_names / sizeof *door_names; k++)
+        unlinkat(dir_fd, door_names[k], 0);
+    /* Fails when something is left in it, or when another one was faster: both are fine. */
+    unlinkat(root_fd, name, AT_REMOVEDIR);
 }
 
-int kji_publish_sweep(int root_fd, const char *name)
+bool kji_publish_is_live(int root_fd, const char *name, int dir_fd)
+{
+    KJI_CLEANUP(kji_closep)
+    int lock_fd = openat(dir_fd, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (lock_fd < 0 && errno != ENOENT)
+        return false;
+    bool unfinished = lock_fd < 0 || *name == '.';
+    if (unfinished && is_young(dir_fd))
+        return false;
+    if (lock_fd >= 0 && flock(lock_fd, LOCK_SH | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK;
+    remove_dead(root_fd, name, dir_fd);
+    return false;
+}
+
+/* Makes room for the name of a run that is dead. */
+static void sweep(int root_fd, const char *name)
 {
     KJI_CLEANUP(kji_closep)
     int dir_fd = openat(root_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir_fd < 0)
-        return 0;
-    KJI_CLEANUP(kji_closep) int lock_fd = take_lock(dir_fd);
-    if (lock_fd < 0)
-        return 0;
-    /* The lock goes last: while it is there and held by us, nobody else sweeps. */
-    for (size_t k = 0; k < sizeof door_names / sizeof *door_names; k++)
-        unlinkat(dir_fd, door_names[k], 0);
-    return unlinkat(root_fd, name, AT_REMOVEDIR) == 0;
+    if (dir_fd >= 0)
+        kji_publish_is_live(root_fd, name, dir_fd);
 }
+
+/* ---- showing ---- */
 
 int kji_publish_show(kji_publication *place, const char *id, kj_error *err)
 {
@@ -134,7 +151,7 @@ int kji_publish_show(kji_publication *place, const char *id, kj_error *err)
         }
         if (errno != ENOTEMPTY && errno != EEXIST)
             return kji_fail_errno(err, KJ_EIO, errno, "cannot make %s", dir);
-        kji_publish_sweep(root_fd, id);
+        sweep(root_fd, id);
     }
     return kji_fail(err, KJ_EBUSY, "there is a live run %s already", id);
 }
@@ -154,6 +171,8 @@ void kji_publish_remove(kji_publication *place)
         unlinkat(place->dir_fd, door_names[k], 0);
     if (place->dir && (place->dir_fd < 0 || is_ours(place)))
         rmdir(place->dir);
+    if (place->lock_fd >= 0)
+        flock(place->lock_fd, LOCK_UN); /* a child that was forked just now may have it open, too */
     kji_closep(&place->lock_fd);
     kji_closep(&place->dir_fd);
     free(place->root);

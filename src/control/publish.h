@@ -24,8 +24,8 @@ typedef struct kji_publication {
         NULL, NULL, -1, -1, false \
     }
 
-/* Makes the folder, with its lock taken, in the first RUNTIME place that can be used. */
-int kji_publish_prepare(kji_publication *place, const char *override, kj_error *err);
+/* Makes the folder, with its lock taken, in the RUNTIME place `root`. */
+int kji_publish_prepare(kji_publication *place, const char *root, kj_error *err);
 
 /*
  * Puts it in place as `id`. Doors of a dead run of this id are removed. KJ_EBUSY when the id is in
@@ -37,10 +37,11 @@ int kji_publish_show(kji_publication *place, const char *id, kj_error *err);
 void kji_publish_remove(kji_publication *place);
 
 /*
- * Removes the doors and the folder root_fd/name of a run that is dead: 1, or 0 when it is alive or
- * something else. For those who list.
+ * Whether the run of the folder root_fd/name, open as dir_fd, lives. The doors and the folder of a
+ * dead one are removed; one that is still being made (hidden or without a lock, and less than a
+ * minute old) is let alone, and is not live yet.
  */
-int kji_publish_sweep(int root_fd, const char *name);
+bool kji_publish_is_live(int root_fd, const char *name, int dir_fd);
 
 /* `name` made fit to be the beginning of an id, and six random characters; for free. */
 char *kji_make_run_id(const char *name);

@@ -10,6 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/* For the log hook: not through the journal, which may be what failed. Takes `text` over. */
+static void keep_warning(kj_run *run, char *text)
+{
+    if (text && run->n_warnings < KJI_WARNINGS_MAX)
+        run->warnings[run->n_warnings++] = text;
+    else
+        free(text);
+    kji_run_pend(run, KJI_PENDING_WARNING);
+    kji_run_wake_training(run);
+}
+
 /* Journals `record`; the line for free, NULL when memory is gone. */
 static char *journal(kj_run *run, struct json_object *record)
 {
@@ -17,7 +28,8 @@ static char *journal(kj_run *run, struct json_object *record)
     kj_error err = KJ_ERROR_INIT;
     int r = record ? kji_journal_append(&run->journal, record, &line, &err) : KJ_EMEM;
     if (r < 0)
-        kji_run_warn(run, "run %s: %s", run->id, r == KJ_EMEM ? kj_error_text(r) : err.message);
+        keep_warning(
+            run, kji_format("run %s: %s", run->id, r == KJ_EMEM ? kj_error_text(r) : err.message));
     return line;
 }
 
@@ -105,13 +117,7 @@ void kji_run_warn(kj_run *run, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (run->n_warnings < KJI_WARNINGS_MAX) {
-        char *copy = strdup(text);
-        if (copy)
-            run->warnings[run->n_warnings++] = copy;
-    }
-    kji_run_pend(run, KJI_PENDING_WARNING);
-    kji_run_wake_training(run);
+    keep_warning(run, strdup(text));
     struct json_object *fields = json_object_new_object();
     json_object_object_add(fields, "text", kji_json_new_text(text, sizeof text));
     kji_run_event(run, "warning", fields);

@@ -16,6 +16,7 @@
 #include "json.h"
 #include "mem.h"
 #include "places.h"
+#include "publish.h"
 #include "strbuf.h"
 
 #include <kajitori/client.h>
@@ -24,15 +25,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 
-enum {
-    RUN_JSON_LIMIT = 1024 * 1024,
-    NAMES_SHOWN = 8,
-    UNLOCKED_GRACE_S = 60 /* a folder without a lock file this young is one being made */
-};
+enum { RUN_JSON_LIMIT = 1024 * 1024, NAMES_SHOWN = 8 };
 
 typedef struct run_entry {
     kj_run_info info;
@@ -117,56 +112,6 @@ static bool is_ours_alone(int dir_fd)
            (st.st_mode & 077) == 0;
 }
 
-static bool is_known_name(const char *name)
-{
-    static const char *const known[] = {"ctl", "sock", "run.json"};
-    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-        if (strcmp(name, known[k]) == 0)
-            return true;
-    return strncmp(name, ".run.json.", 10) == 0; /* left when a writer died before its rename */
-}
-
-/* Removes what a dead run left. Anything we do not know keeps the folder. `lock` goes last, so that
- * until then others see that the run is dead. */
-static void remove_dead(int parent_fd, const char *id, int run_fd)
-{
-    int listing_fd = openat(run_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *listing = listing_fd < 0 ? NULL : fdopendir(listing_fd);
-    if (!listing) {
-        kji_closep(&listing_fd);
-        return;
-    }
-    for (struct dirent *item; (item = readdir(listing));)
-        if (is_known_name(item->d_name))
-            unlinkat(run_fd, item->d_name, 0);
-    closedir(listing);
-    unlinkat(run_fd, "lock", 0);
-    /* Fails when something is left in it, or when another lister was faster: both are fine. */
-    unlinkat(parent_fd, id, AT_REMOVEDIR);
-}
-
-static bool is_young(int dir_fd)
-{
-    struct stat st;
-    return fstat(dir_fd, &st) == 0 && time(NULL) - st.st_mtime < UNLOCKED_GRACE_S;
-}
-
-/* Whether the run of this folder lives. A dead one is removed. */
-static bool is_live(int parent_fd, const char *id, int run_fd)
-{
-    KJI_CLEANUP(kji_closep)
-    int lock_fd = openat(run_fd, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (lock_fd < 0) {
-        if (errno == ENOENT && !is_young(run_fd))
-            remove_dead(parent_fd, id, run_fd);
-        return false;
-    }
-    if (flock(lock_fd, LOCK_SH | LOCK_NB) < 0)
-        return errno == EWOULDBLOCK;
-    remove_dead(parent_fd, id, run_fd);
-    return false;
-}
-
 static const char *text_or(struct json_object *json, const char *key, const char *otherwise)
 {
     const char *text = kji_json_string(json, key);
@@ -236,7 +181,7 @@ static int load_run(kj_run_list *list, const char *place, int place_fd, const ch
 {
     KJI_CLEANUP(kji_closep)
     int run_fd = openat(place_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (run_fd < 0 || !is_ours_alone(run_fd) || !is_live(place_fd, id, run_fd))
+    if (run_fd < 0 || !is_ours_alone(run_fd) || !kji_publish_is_live(place_fd, id, run_fd))
         return 0;
     run_entry *entry = NULL;
     int r = load_entry(place, id, run_fd, &entry, err);
@@ -248,8 +193,8 @@ static void sweep_unfinished(int place_fd, const char *name)
 {
     KJI_CLEANUP(kji_closep)
     int fd = openat(place_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && is_ours_alone(fd) && !is_young(fd))
-        is_live(place_fd, name, fd);
+    if (fd >= 0 && is_ours_alone(fd))
+        kji_publish_is_live(place_fd, name, fd);
 }
 
 static int load_place(kj_run_list *list, const char *place, kj_error *err)

@@ -59,6 +59,7 @@ int kji_rpc_parse(const char *text, size_t size, kji_rpc_request *ret_request, k
     }
     if (kji_json_parse(text, size, &ret_request->root, err) < 0)
         return KJI_RPC_PARSE_ERROR;
+    kji_json_tidy_doubles(&ret_request->root);
     return read_request(ret_request, err);
 }
 

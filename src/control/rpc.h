@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 enum {
+    KJI_PROTOCOL = 1, /* docs/protocol.md */
     KJI_RPC_PARSE_ERROR = -32700,
     KJI_RPC_INVALID_REQUEST = -32600,
     KJI_RPC_NO_METHOD = -32601,

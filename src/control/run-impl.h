@@ -63,7 +63,8 @@ struct kj_run {
     int64_t stop_seq;
     char *stop_reason;
     bool paused;
-    bool is_ended; /* kj_run_close has begun: no command is taken any more */
+    bool is_visited; /* the training thread is at a safe point */
+    bool is_ended;   /* kj_run_close has begun: no command is taken any more */
     char phase[KJI_PHASE_MAX + 1];
 
     kji_params params;

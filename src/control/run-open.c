@@ -124,23 +124,6 @@ static int open_user_fifo(kj_run *run, const char *path, char **ret_stale, kj_er
     return give_up(run, &why, err);
 }
 
-static int open_folder(kj_run *run, const kj_run_options *options, kj_error *err)
-{
-    kj_error why = KJ_ERROR_INIT;
-    kji_publication *place = &run->place;
-    int r = kji_publish_prepare(place, options->runtime_dir, &why);
-    if (r >= 0)
-        r = kji_fifo_open_own(&run->helper.ctl, place->dir_fd, place->dir, &why);
-    if (r >= 0)
-        r = kji_socket_open(&run->helper.socket, place->dir_fd, place->dir, &why);
-    if (r >= 0)
-        return 0;
-    kji_fifo_done(&run->helper.ctl);
-    kji_socket_close_fds(&run->helper.socket);
-    kji_publish_remove(place);
-    return give_up(run, &why, err);
-}
-
 static int write_json(kj_run *run, int dir_fd, kj_error *err)
 {
     KJI_CLEANUP(kji_freep) char *text = kji_json_text(run->json);
@@ -178,10 +161,6 @@ static int show_under_new_id(kj_run *run, kj_error *err)
 
 static int publish(kj_run *run, const kj_run_options *options, kj_error *err)
 {
-    if (run->place.dir_fd < 0) {
-        describe(run);
-        return 0;
-    }
     kj_error why = KJ_ERROR_INIT;
     int r = show(run, &why);
     bool was_named = options->run_id && *options->run_id; /* $KAJITORI_RUN_ID may be an old one */
@@ -197,6 +176,47 @@ static int publish(kj_run *run, const kj_run_options *options, kj_error *err)
     return run->helper.ctl.path ? 0 : kji_fail_memory(err);
 }
 
+/* The folder with all its doors, in one RUNTIME place. */
+static int open_folder_in(kj_run *run, const kj_run_options *options, const char *root,
+                          kj_error *err)
+{
+    kji_publication *place = &run->place;
+    int r = kji_publish_prepare(place, root, err);
+    if (r >= 0)
+        r = kji_fifo_open_own(&run->helper.ctl, place->dir_fd, place->dir, err);
+    if (r >= 0)
+        r = kji_socket_open(&run->helper.socket, place->dir_fd, place->dir, err);
+    if (r >= 0)
+        r = publish(run, options, err);
+    if (r < 0) {
+        kji_fifo_done(&run->helper.ctl);
+        kji_socket_close_fds(&run->helper.socket);
+        kji_publish_remove(place);
+    }
+    return r;
+}
+
+/* The first place that can be used is taken; when there is none, the first one's error counts. */
+static int open_folder(kj_run *run, const kj_run_options *options, kj_error *err)
+{
+    char **roots;
+    size_t n;
+    kj_error first = KJ_ERROR_INIT;
+    int r = kji_runtime_choices(options->runtime_dir, &roots, &n, err);
+    if (r < 0)
+        return r;
+    for (size_t k = 0; k < n; k++) {
+        kj_error why = KJ_ERROR_INIT;
+        r = open_folder_in(run, options, roots[k], &why);
+        if (k == 0 || r == KJ_EBUSY)
+            first = why;
+        if (r >= 0 || r == KJ_EBUSY)
+            break;
+    }
+    kji_places_free(roots, n);
+    return r < 0 ? give_up(run, &first, err) : 0;
+}
+
 static int open_journal(kj_run *run, const char *override, kj_error *err)
 {
     KJI_CLEANUP(kji_freep) char *state = NULL;
@@ -210,7 +230,10 @@ static int open_journal(kj_run *run, const char *override, kj_error *err)
         r = kji_journal_open(&run->journal, dir_fd, err);
     if (r >= 0)
         r = write_json(run, dir_fd, err);
-    return r < 0 ? kji_fail_prefix(err, r, "no journal") : 0;
+    if (r >= 0)
+        return 0;
+    kji_journal_done(&run->journal); /* a disk that is full already is told of once */
+    return kji_fail_prefix(err, r, "no journal in %s", dir ? dir : state);
 }
 
 static bool has_door(const kj_run *run)
@@ -226,16 +249,10 @@ static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
     int r = open_user_fifo(run, options->fifo_path, &stale, err);
     if (r >= 0)
         r = open_folder(run, options, err);
-    if (r < 0)
-        return r;
-    if (publish(run, options, &why) < 0) {
-        kji_fifo_done(&run->helper.ctl);
-        kji_socket_close_fds(&run->helper.socket);
-        kji_publish_remove(&run->place);
-        r = give_up(run, &why, err);
-    }
     if (r < 0 || !has_door(run))
         return r;
+    if (run->place.dir_fd < 0)
+        describe(run);
     if (open_journal(run, options->state_dir, &why) < 0)
         r = give_up(run, &why, err);
     if (r < 0)

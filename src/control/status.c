@@ -49,7 +49,7 @@ static struct json_object *param_values(const kj_run *run)
 {
     struct json_object *values = json_object_new_object();
     for (size_t k = 0; k < run->params.n; k++) {
-        struct json_object *value = kji_param_value_json(run->params.item[k]);
+        struct json_object *value = kji_value_json(&run->params.item[k]->value);
         json_object_object_add(values, run->params.item[k]->name, value);
     }
     return values;

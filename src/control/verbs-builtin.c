@@ -172,13 +172,12 @@ static void take_back(assignment *list, size_t done, kj_error *err)
     }
 }
 
-static struct json_object *values_json(kj_run *run, const assignment *list, size_t n, bool old)
+static struct json_object *values_json(const assignment *list, size_t n, bool old)
 {
-    (void)run;
     struct json_object *object = json_object_new_object();
     for (size_t k = 0; k < n; k++)
         json_object_object_add(object, list[k].param->name,
-                               kji_json_new_value(old ? &list[k].old : &list[k].param->value));
+                               kji_value_json(old ? &list[k].old : &list[k].param->value));
     return object;
 }
 
@@ -218,8 +217,8 @@ static int set_carry_out(kj_run *run, kji_command *command, kj_error *err)
     int r2 = read_back(run, list, n, r < 0 ? NULL : err);
     r = r < 0 ? r : r2;
     if (r >= 0) {
-        command->old_values = values_json(run, list, n, true);
-        command->new_values = values_json(run, list, n, false);
+        command->old_values = values_json(list, n, true);
+        command->new_values = values_json(list, n, false);
         kji_run_record(run, command, KJI_APPLIED);
     }
     assignments_free(list, n);
@@ -389,6 +388,7 @@ const kji_verb kji_builtin_verbs[] = {
      .answer = get_answer},
     {.name = "set",
      .help = "set NAME=VALUE...: gives parameters new values, all or none",
+     .takes_params = true,
      .check = set_check,
      .carry_out = set_carry_out},
     {.name = "stop",

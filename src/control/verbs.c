@@ -9,16 +9,6 @@
 
 #include <string.h>
 
-bool kji_is_reserved_key(const char *name)
-{
-    static const char *const reserved[] = {"at",     "by",   "command_id", "dry_run",
-                                           "reason", "save", "timeout",    "wait"};
-    for (size_t k = 0; k < sizeof reserved / sizeof *reserved; k++)
-        if (strcmp(reserved[k], name) == 0)
-            return true;
-    return false;
-}
-
 /* ---- own verbs ---- */
 
 static void free_own_verb(kji_verb *verb)
@@ -163,7 +153,7 @@ static int check_words(const kji_verb *verb, const kji_command *command, kj_erro
         json_object_get_string(json_object_array_get_idx(command->words, verb->max_words));
     if (verb->max_words == 0)
         return kji_fail(err, KJ_EREJECTED, "%s takes no word like \"%.80s\"%s", verb->name, word,
-                        verb->n_args || strcmp(verb->name, "set") == 0 ? "; write key=value" : "");
+                        verb->n_args || verb->takes_params ? "; write key=value" : "");
     return kji_fail(err, KJ_EREJECTED, "%s takes at most %zu word%s", verb->name, verb->max_words,
                     verb->max_words == 1 ? "" : "s");
 }
@@ -225,7 +215,7 @@ int kji_verb_check(kj_run *run, const kji_own_verbs *own, kji_command *command, 
         return kji_fail(err, KJ_EREJECTED,
                         "%s is answered at once; it cannot have at=", verb->name);
     int r = check_words(verb, command, err);
-    if (r >= 0 && strcmp(verb->name, "set") != 0) /* whose keys are the parameters */
+    if (r >= 0 && !verb->takes_params)
         r = check_args(verb, command, err);
     if (r >= 0 && verb->check)
         r = verb->check(run, command, err);

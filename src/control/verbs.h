@@ -25,6 +25,7 @@ typedef struct kji_verb {
     const char *help;
     bool own;
     size_t max_words;
+    bool takes_params; /* its keys are names of parameters, checked by its own `check` */
     const kji_verb_arg *args;
     size_t n_args;
 
@@ -71,8 +72,5 @@ int kji_verb_check(kj_run *run, const kji_own_verbs *own, kji_command *command, 
 /* The protocol's answer to help: of all verbs, or of one. KJ_EREJECTED for an unknown one. */
 int kji_verbs_describe(const kji_own_verbs *own, const char *name, struct json_object **ret_result,
                        kj_error *err);
-
-/* A key that means the same for every verb. */
-bool kji_is_reserved_key(const char *name);
 
 #endif

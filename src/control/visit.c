@@ -140,12 +140,9 @@ static uint32_t pending(const kj_run *run)
     return __atomic_load_n(&run->cell.pending, __ATOMIC_RELAXED);
 }
 
-int kji_run_visit(kj_run *run, kji_place place)
+/* What is due, and the wait of a pause. Returns KJ_RUN_INTERRUPTED or 0. */
+static int stay(kj_run *run, kji_place place)
 {
-    if (run->forked)
-        return 0;
-    int bits = 0;
-    kji_run_lock(run);
     for (;;) {
         kji_run_moved(run);
         carry_out_due(run, &place);
@@ -157,13 +154,24 @@ int kji_run_visit(kj_run *run, kji_place place)
             kji_run_lock(run);
         }
         if (!is_held(run) || run->wake_fd < 0)
-            break;
+            return 0;
         if (has_due(run, &place) || pending(run) & (KJI_PENDING_REFRESH | KJI_PENDING_WARNING))
             continue;
-        if (!wait_in_pause(run)) {
-            bits = KJ_RUN_INTERRUPTED;
-            break;
-        }
+        if (!wait_in_pause(run))
+            return KJ_RUN_INTERRUPTED;
+    }
+}
+
+int kji_run_visit(kj_run *run, kji_place place)
+{
+    if (run->forked)
+        return 0;
+    int bits = 0;
+    kji_run_lock(run);
+    if (!run->is_visited) { /* else a callback polls: the commands behind its own wait for it */
+        run->is_visited = true;
+        bits = stay(run, place);
+        run->is_visited = false;
     }
     kji_run_moved(run);
     kji_run_unlock(run);
