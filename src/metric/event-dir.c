@@ -281,8 +281,11 @@ static int cannot_list(kji_event_dir *dir, kji_event_folder *folder, kj_error *e
     }
     if (folder == dir->folders[0] && (errnum == EACCES || errnum == EPERM))
         return kji_fail_errno(err, KJ_EPERM, errnum, "cannot list folder %s", folder->path);
-    if (!folder->told)
-        kji_log(KJ_LOG_WARNING, "cannot list folder %s; tried again later", folder->path);
+    if (!folder->told) {
+        char text[128];
+        kji_log(KJ_LOG_WARNING, "cannot list folder %s: %s; tried again later", folder->path,
+                strerror_r(errnum, text, sizeof text));
+    }
     folder->told = true;
     return 0;
 }

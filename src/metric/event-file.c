@@ -270,11 +270,23 @@ static void note_state(struct look *look, enum kji_file_state state)
     file->state = state;
 }
 
+/* errno is that of the read that failed just now. */
+static void tell_read_error(const kji_event_file *file)
+{
+    char text[128];
+    if (file->state != KJI_FILE_ERROR)
+        kji_log(KJ_LOG_WARNING, "%s: cannot be read at offset %llu: %s; tried again later",
+                file->path, (unsigned long long)file->committed,
+                strerror_r(errno, text, sizeof text));
+}
+
 /* There is no record at `committed`. True when something was skipped, so that reading can go on. */
 static bool recover(struct look *look, enum kji_file_state state)
 {
     kji_event_file *file = look->file;
     const kji_event_reader *reader = look->reader;
+    if (state == KJI_FILE_ERROR)
+        tell_read_error(file);
     note_state(look, state);
     if (state == KJI_FILE_CLEAN || state == KJI_FILE_ERROR)
         return false;

@@ -457,6 +457,34 @@ static void test_folder_that_may_not_be_listed(void **state)
     assert_int_equal(chmod(in_top("a"), 0700), 0);
 }
 
+static char told[400];
+static int n_told;
+
+static void keep_log(void *userdata, int level, const char *message)
+{
+    (void)userdata, (void)level;
+    snprintf(told, sizeof told, "%s", message);
+    n_told++;
+}
+
+static void test_file_that_cannot_be_read(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(in_top("a"), 0700);
+    /* A file whose first byte is an error. */
+    assert_int_equal(symlink("/proc/self/mem", in_top("a/" NAME)), 0);
+    kj_source *source = follow("a", 0, 1);
+    n_told = 0;
+    kj_log_set(keep_log, NULL);
+    for (int k = 0; k < 3; k++) /* with polls in between */
+        assert_int_equal(kj_source_step(source, 3, kji_rows_collect, &got, NULL), 0);
+    kj_log_set(NULL, NULL);
+    assert_int_equal(n_told, 1);
+    assert_non_null(strstr(told, NAME ": cannot be read at offset 0: Input/output error"));
+    kj_source_close(source);
+}
+
 static void ignore_signal(int number)
 {
     (void)number;
@@ -579,6 +607,7 @@ int main(void)
         TEST(test_links),
         TEST(test_large_summary),
         TEST(test_folder_that_may_not_be_listed),
+        TEST(test_file_that_cannot_be_read),
         TEST(test_a_signal_ends_the_wait),
         TEST(test_stopping_early),
         TEST(test_single_bit_flips),

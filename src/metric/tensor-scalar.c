@@ -125,23 +125,23 @@ static void add_value(kji_tensor *tensor, uint64_t value)
         tensor->first = value;
 }
 
-enum { MALFORMED = -1 }; /* as n_values: size_t's largest */
+#define MALFORMED SIZE_MAX /* as n_values */
 
 static void add_packed(kji_tensor *tensor, const struct type *type, const unsigned char *from,
                        size_t size)
 {
     const unsigned char *end = from + size;
-    while (from < end && tensor->n_values != (size_t)MALFORMED) {
+    while (from < end && tensor->n_values != MALFORMED) {
         uint64_t value = 0;
         size_t width = type->wire == KJI_WIRE_FIXED32 ? 4 : type->wire == KJI_WIRE_FIXED64 ? 8 : 1;
         if (type->wire == KJI_WIRE_VARINT) {
             if (!kji_wire_varint(&from, end, &value)) {
-                tensor->n_values = (size_t)MALFORMED;
+                tensor->n_values = MALFORMED;
                 return;
             }
         } else {
             if ((size_t)(end - from) < width) {
-                tensor->n_values = (size_t)MALFORMED;
+                tensor->n_values = MALFORMED;
                 return;
             }
             memcpy(&value, from, width);
@@ -159,7 +159,7 @@ void kji_tensor_add_values(kji_tensor *tensor, const unsigned char *bytes, size_
     uint32_t packed = (uint32_t)type->field << 3 | KJI_WIRE_BYTES;
     uint32_t single = (uint32_t)type->field << 3 | type->wire;
     kji_field field;
-    while (from < end && tensor->n_values != (size_t)MALFORMED) {
+    while (from < end && tensor->n_values != MALFORMED) {
         kji_wire_next(&from, end, &field);
         if (field.key == packed)
             add_packed(tensor, type, field.bytes, field.number);
@@ -250,7 +250,7 @@ static bool decode(const struct type *type, uint64_t bits, double *ret_value)
 int kji_tensor_value(const kji_tensor *tensor, double *ret_value)
 {
     const struct type *type = type_of(tensor);
-    if (tensor->n_values == (size_t)MALFORMED)
+    if (tensor->n_values == MALFORMED)
         return -1;
     uint64_t bits = field_value(type, tensor->first);
     if (tensor->content_size) {

@@ -224,6 +224,22 @@ static void test_stopping_early(void **state)
     kji_rows_done(&got);
 }
 
+static void test_text_that_cannot_be_read(void **state)
+{
+    (void)state;
+    assert_int_equal(symlink(path, path), 0);
+    kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
+    options.text_path = path;
+    kj_source *source = NULL;
+    assert_int_equal(kj_source_open("stdout:/(x)/", &options, &source, NULL), 0);
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(kj_source_step(source, 0, kji_rows_collect, NULL, NULL), 0);
+    assert_int_equal(n_logged, 1);
+    assert_non_null(
+        strstr(logged, "out.txt: cannot be read: Too many levels of symbolic links; tried again"));
+    kj_source_close(source);
+}
+
 static void keep_log(void *userdata, int level, const char *message)
 {
     (void)userdata;
@@ -268,6 +284,7 @@ int main(void)
         TEST(test_work_is_bounded),
         TEST(test_file_that_appears_and_is_replaced),
         TEST(test_stopping_early),
+        TEST(test_text_that_cannot_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

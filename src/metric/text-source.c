@@ -34,6 +34,7 @@ struct text {
     uint64_t n_lines;  /* complete ones */
     int64_t n_matches; /* the step of the next one, when the pattern gives none */
     int n_warnings;
+    bool told; /* that it cannot be read */
     char buffer[BUFFER_SIZE];
 };
 
@@ -161,6 +162,17 @@ static void begin_anew(struct text *text, const struct stat *st)
     kji_lines_clear(&text->lines);
 }
 
+/* For the time being: it is looked at again. */
+static int cannot_read(struct text *text)
+{
+    char reason[128];
+    if (!text->told)
+        kji_log(KJ_LOG_WARNING, "%s: cannot be read: %s; tried again later", text->path,
+                strerror_r(errno, reason, sizeof reason));
+    text->told = true;
+    return 0;
+}
+
 static int read_text(struct text *text, kji_sink *sink, kj_error *err)
 {
     KJI_CLEANUP(kji_closep)
@@ -168,7 +180,9 @@ static int read_text(struct text *text, kji_sink *sink, kj_error *err)
     struct stat st;
     if (fd < 0 && errno == EACCES)
         return kji_fail_errno(err, KJ_EPERM, errno, "cannot read %s", text->path);
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+    if (fd < 0)
+        return errno == ENOENT ? 0 : cannot_read(text);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return 0;
     if (st.st_dev != text->dev || st.st_ino != text->ino || (uint64_t)st.st_size < text->offset)
         begin_anew(text, &st);
@@ -177,7 +191,10 @@ static int read_text(struct text *text, kji_sink *sink, kj_error *err)
         ssize_t n = pread(fd, text->buffer, sizeof text->buffer, (off_t)text->offset);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0)
+        if (n < 0)
+            return cannot_read(text);
+        text->told = false;
+        if (n == 0)
             return 0;
         int r = take_bytes(text, sink, text->buffer, (size_t)n);
         if (r != 0)

@@ -76,7 +76,10 @@ static size_t step_bound(const kji_history *history, int64_t step)
 const kji_step_stats *kji_history_find_step(const kji_history *history, int64_t step)
 {
     size_t at = step_bound(history, step);
-    return at < history->n_steps && history->steps[at].step == step ? &history->steps[at] : NULL;
+    /* One that only had room made for it is none. */
+    bool found =
+        at < history->n_steps && history->steps[at].step == step && history->steps[at].n > 0;
+    return found ? &history->steps[at] : NULL;
 }
 
 static kji_step_stats *need_step(kji_history *history, int64_t step)
@@ -110,13 +113,23 @@ static size_t value_bound(const kji_step_stats *stats, double value)
     return low;
 }
 
-static bool insert_value(kji_step_stats *stats, double value, int64_t number)
+/* Room for the reports of `trial`, so that count_complete cannot fail half way. */
+static bool make_room(kji_history *history, const kji_trial *trial)
 {
-    if (!kji_reserve(&stats->values, &stats->values_capacity, stats->n + 1,
-                     sizeof *stats->values) ||
-        !kji_reserve(&stats->numbers, &stats->numbers_capacity, stats->n + 1,
-                     sizeof *stats->numbers))
-        return false;
+    for (size_t k = 0; k < trial->n_reports; k++) {
+        kji_step_stats *stats = need_step(history, trial->reports[k].step);
+        if (!stats ||
+            !kji_reserve(&stats->values, &stats->values_capacity, stats->n + 1,
+                         sizeof *stats->values) ||
+            !kji_reserve(&stats->numbers, &stats->numbers_capacity, stats->n + 1,
+                         sizeof *stats->numbers))
+            return false;
+    }
+    return true;
+}
+
+static void insert_value(kji_step_stats *stats, double value, int64_t number)
+{
     size_t at = value_bound(stats, value), behind = stats->n - at;
     memmove(&stats->values[at + 1], &stats->values[at], behind * sizeof *stats->values);
     memmove(&stats->numbers[at + 1], &stats->numbers[at], behind * sizeof *stats->numbers);
@@ -124,18 +137,15 @@ static bool insert_value(kji_step_stats *stats, double value, int64_t number)
     stats->numbers[at] = number;
     stats->n++;
     stats->n_nan += isnan(value) ? 1 : 0;
-    return true;
 }
 
-static bool count_complete(kji_history *history, const kji_trial *trial)
+static void count_complete(kji_history *history, const kji_trial *trial)
 {
     for (size_t k = 0; k < trial->n_reports; k++) {
-        kji_step_stats *stats = need_step(history, trial->reports[k].step);
-        if (!stats || !insert_value(stats, trial->reports[k].value, trial->number))
-            return false;
+        size_t at = step_bound(history, trial->reports[k].step);
+        insert_value(&history->steps[at], trial->reports[k].value, trial->number);
     }
     history->n_complete++;
-    return true;
 }
 
 static int place(kji_history *history, kji_trial *trial, kj_error *err)
@@ -166,12 +176,17 @@ static int place(kji_history *history, kji_trial *trial, kj_error *err)
 
 int kji_history_put(kji_history *history, kji_trial *trial, kj_error *err)
 {
+    bool is_complete = trial->state == KJ_TRIAL_COMPLETE;
+    if (is_complete && !make_room(history, trial)) {
+        kji_trial_free(trial);
+        return kji_fail_memory(err);
+    }
     int r = place(history, trial, err);
     if (r < 0)
         return r;
     if (trial->id > history->max_id)
         history->max_id = trial->id;
-    if (trial->state == KJ_TRIAL_COMPLETE && !count_complete(history, trial))
-        return kji_fail_memory(err);
+    if (is_complete)
+        count_complete(history, trial);
     return 0;
 }

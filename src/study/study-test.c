@@ -351,6 +351,10 @@ static void test_history_orders_what_is_complete(void **state)
     assert_null(kji_history_find(h, 7));
     kj_error err = KJ_ERROR_INIT;
     assert_int_equal(kji_history_put(h, make_trial(0, KJ_TRIAL_FAIL, NULL, 0), &err), KJ_EDATA);
+    kji_trial *twin = make_trial(0, KJ_TRIAL_COMPLETE, (double[]){1, 1, 1}, 3);
+    assert_int_equal(kji_history_put(h, twin, &err), KJ_EDATA); /* and nothing of it is counted */
+    assert_true(h->n_complete == 3 && kji_history_find_step(h, 0)->n == 3);
+    assert_null(kji_history_find_step(h, 2));
     kji_history_free(h);
 }
 
