@@ -93,6 +93,16 @@ int kji_fail_errno(kj_error *err, int code, int errnum, const char *format, ...)
     return code;
 }
 
+int kji_forward(kj_error *err, const kj_error *failure)
+{
+    if (err) {
+        uint32_t size = err->size;
+        *err = *failure;
+        err->size = size;
+    }
+    return failure->code;
+}
+
 int kji_fail_prefix(kj_error *err, int code, const char *format, ...)
 {
     if (!err)

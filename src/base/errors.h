@@ -20,6 +20,9 @@ int kji_fail_errno(kj_error *err, int code, int errnum, const char *format, ...)
 int kji_fail_native(kj_error *err, int code, const char *domain, int native, const char *format,
                     ...) KJI_PRINTF(5, 6);
 
+/* Hands on a failure that was kept back, because it might have been overcome; returns its code. */
+int kji_forward(kj_error *err, const kj_error *failure);
+
 /* Puts "text: " before the message of a filled *err; returns err->code, or `code` when err is NULL.
  */
 int kji_fail_prefix(kj_error *err, int code, const char *format, ...) KJI_PRINTF(3, 4);

@@ -127,6 +127,27 @@ static int choose(kj_trial *trial, const char *name, const kji_distribution *dis
                               distribution, ret_internal, err);
 }
 
+/* Another handle of the same trial has drawn it first: that is its value. */
+static int adopt_param(kj_trial *trial, const char *name, const kji_distribution *wanted,
+                       kj_error *err)
+{
+    kj_study *study = trial->study;
+    kji_trial *stored = NULL;
+    int r = study->storage->ops->read_trial(study->storage->self, study->id, trial->stored->number,
+                                            &stored, err);
+    if (r < 0)
+        return r;
+    const kji_param *param = r == 1 ? kji_trial_find_param(stored, name) : NULL;
+    if (!param)
+        r = kji_fail(err, KJ_ENOENT, "trial %lld is gone", (long long)trial->stored->number);
+    else
+        r = kji_distribution_check_compatible(name, param->distribution, wanted, err);
+    if (r >= 0 && !kji_trial_add_param(trial->stored, name, param->internal, param->distribution))
+        r = kji_fail_memory(err);
+    kji_trial_free(stored);
+    return r;
+}
+
 static int add_param(kj_trial *trial, const char *name, const kji_distribution *distribution,
                      kj_error *err)
 {
@@ -145,9 +166,12 @@ static int add_param(kj_trial *trial, const char *name, const kji_distribution *
         .param_distribution = distribution,
         .param_is_known = known != NULL,
     };
-    r = store(trial, &changes, err);
+    kj_error failure = KJ_ERROR_INIT;
+    r = store(trial, &changes, &failure);
+    if (r == KJ_EEXIST)
+        return adopt_param(trial, name, distribution, err);
     if (r < 0)
-        return r;
+        return kji_forward(err, &failure);
     if (!known)
         remember(trial->study, name, distribution);
     return kji_trial_add_param(trial->stored, name, internal, distribution) ? 0

@@ -145,6 +145,29 @@ static void test_the_name_of_a_study(void **state)
     kj_storage_close(storage);
 }
 
+static void test_claims_are_marked(void **state)
+{
+    (void)state;
+    static const kj_distribution x = {.kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1};
+    kj_storage *storage;
+    kj_trial_list *list;
+    assert_int_equal(kj_storage_open("memory:", &storage, &err), 0);
+    kj_study *study = open_study(storage, "a", 0);
+    draw(study, &x);
+    assert_int_equal(kj_study_enqueue(study, NULL, "{\"worker\": \"b\"}", NULL, &err), 0);
+    assert_int_equal(kj_study_mark_claims(study, "worker", "{", &err), KJ_EDATA);
+    assert_int_equal(kj_study_mark_claims(study, "worker", "\"a\"", &err), 0);
+    draw(study, &x);
+    draw(study, &x);
+    assert_int_equal(kj_study_list_trials(study, &list, &err), 0);
+    static const char *const expected[] = {"{}", "{\"worker\": \"a\"}", "{\"worker\": \"a\"}"};
+    for (uint64_t k = 0; k < 3; k++)
+        assert_string_equal(kj_trial_list_get(list, k)->attributes_json, expected[k]);
+    kj_trial_list_free(list);
+    kj_study_close(study);
+    kj_storage_close(storage);
+}
+
 static void test_the_catalog(void **state)
 {
     (void)state;
@@ -176,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_a_keep_says_why),
         cmocka_unit_test(test_structs_of_another_size),
         cmocka_unit_test(test_the_name_of_a_study),
+        cmocka_unit_test(test_claims_are_marked),
         cmocka_unit_test(test_the_catalog),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

@@ -17,6 +17,7 @@ struct kj_study {
     kji_history *history;
     kji_param *space; /* names that are known to be in the study, `internal` unused */
     size_t n_space, space_capacity;
+    kji_attribute mark; /* what every claimed trial gets, key NULL: nothing */
 };
 
 struct kj_trial {

@@ -144,11 +144,8 @@ static int find_or_create(kj_study *study, const kj_study_options *options, kj_e
     r = ops->create_study(self, study->name, study->direction, &study->id, &failure);
     if (r >= 0)
         return r;
-    if (r != KJ_EEXIST || !(options->flags & KJ_STUDY_LOAD)) {
-        if (err)
-            *err = failure;
-        return r;
-    }
+    if (r != KJ_EEXIST || !(options->flags & KJ_STUDY_LOAD))
+        return kji_forward(err, &failure);
     /* Another process was faster. */
     r = ops->find_study(self, study->name, &row, err);
     if (r == 0)
@@ -203,6 +200,8 @@ void kj_study_close(kj_study *study)
         kji_distribution_unref(study->space[k].distribution);
     }
     free(study->space);
+    free(study->mark.key);
+    free(study->mark.json);
     kji_history_free(study->history);
     kji_sampler_free(study->sampler);
     kji_pruner_free(study->pruner);
@@ -242,10 +241,28 @@ int kj_study_get_fact(kj_study *study, const char *key, char **ret_json, kj_erro
 
 /* ---- trials ---- */
 
+int kj_study_mark_claims(kj_study *study, const char *key, const char *json, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *text = NULL;
+    int r = kji_check_name(key, "the mark's key", err);
+    if (r >= 0)
+        r = kji_to_optuna_json(json, "the mark", &text, err);
+    if (r < 0)
+        return r;
+    char *name = strdup(key);
+    if (!name)
+        return kji_fail_memory(err);
+    free(study->mark.key);
+    free(study->mark.json);
+    study->mark = (kji_attribute){name, kji_take(&text)};
+    return 0;
+}
+
 int kj_study_ask(kj_study *study, kj_trial **ret_trial, kj_error *err)
 {
     kji_trial *stored;
-    int r = study->storage->ops->claim_trial(study->storage->self, study->id, &stored, err);
+    const kji_attribute *mark = study->mark.key ? &study->mark : NULL;
+    int r = study->storage->ops->claim_trial(study->storage->self, study->id, mark, &stored, err);
     return r < 0 ? r : kji_trial_handle_new(study, stored, ret_trial, err);
 }
 

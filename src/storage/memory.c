@@ -126,7 +126,8 @@ static int add_trial(memory_study *study, kji_trial **ret_trial, kj_error *err)
     return 0;
 }
 
-static int memory_claim_trial(void *self, int64_t study_id, kji_trial **ret_trial, kj_error *err)
+static int memory_claim_trial(void *self, int64_t study_id, const kji_attribute *mark,
+                              kji_trial **ret_trial, kj_error *err)
 {
     memory_study *study = get_study(self, study_id);
     size_t at = study->next_waiting;
@@ -138,7 +139,8 @@ static int memory_claim_trial(void *self, int64_t study_id, kji_trial **ret_tria
     int r = is_new ? add_trial(study, &trial, err) : 0;
     if (r < 0)
         return r;
-    kji_trial *copy = kji_trial_copy(trial);
+    bool marked = !mark || kji_attributes_set(&trial->user, mark->key, mark->json);
+    kji_trial *copy = marked ? kji_trial_copy(trial) : NULL;
     if (!copy) {
         if (is_new)
             kji_trial_free(trial);
@@ -189,10 +191,15 @@ static int memory_find_param(void *self, int64_t study_id, const char *name, kji
     return 0;
 }
 
-static int check_param(void *self, int64_t study_id, const kji_changes *changes, kj_error *err)
+static int check_param(void *self, int64_t study_id, const kji_trial *trial,
+                       const kji_changes *changes, kj_error *err)
 {
     kji_distribution *old;
-    if (!changes->param_name || changes->param_is_known)
+    if (!changes->param_name)
+        return 0;
+    if (kji_trial_find_param(trial, changes->param_name))
+        return kji_storage_refuse_param(changes->param_name, err);
+    if (changes->param_is_known)
         return 0;
     int r = memory_find_param(self, study_id, changes->param_name, &old, err);
     if (r != 1)
@@ -205,7 +212,7 @@ static int check_param(void *self, int64_t study_id, const kji_changes *changes,
 
 static bool apply(kji_trial *trial, const kji_changes *c)
 {
-    if (c->param_name && !kji_trial_find_param(trial, c->param_name) &&
+    if (c->param_name &&
         !kji_trial_add_param(trial, c->param_name, c->param_internal, c->param_distribution))
         return false;
     for (size_t k = 0; k < c->n_reports; k++)
@@ -233,7 +240,7 @@ static int memory_change_trial(void *self, int64_t study_id, int64_t trial_id,
     kji_trial *trial = study->trials[trial_id];
     if (kji_trial_is_finished(trial) || (changes->has_state && trial->state != KJ_TRIAL_RUNNING))
         return kji_storage_refuse_state(trial->number, trial->state, changes->has_state, err);
-    int r = check_param(self, study_id, changes, err);
+    int r = check_param(self, study_id, trial, changes, err);
     if (r < 0)
         return r;
     kji_trial *copy = kji_trial_copy(trial); /* so that a failure half way leaves the old one */

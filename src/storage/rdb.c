@@ -215,7 +215,15 @@ static int claim(kji_rdb *db, int64_t study_id, int64_t *ret_id, kj_error *err)
     return run(db, KJI_SQL_CLAIM_TRIAL, params, 2, err);
 }
 
-int kji_rdb_claim_trial(void *self, int64_t study_id, kji_trial **ret_trial, kj_error *err)
+static int set_user(kji_rdb *db, int64_t trial_id, const kji_attribute *attribute, kj_error *err)
+{
+    kj_value params[] = {kji_sql_int(trial_id), kji_sql_text(attribute->key),
+                         kji_sql_text(attribute->json)};
+    return run(db, KJI_SQL_SET_USER, params, 3, err);
+}
+
+int kji_rdb_claim_trial(void *self, int64_t study_id, const kji_attribute *mark,
+                        kji_trial **ret_trial, kj_error *err)
 {
     kji_rdb *db = self;
     int64_t id;
@@ -224,6 +232,8 @@ int kji_rdb_claim_trial(void *self, int64_t study_id, kji_trial **ret_trial, kj_
     if (r < 0)
         return r;
     r = claim(db, study_id, &id, err);
+    if (r >= 0 && mark)
+        r = set_user(db, id, mark, err);
     if (r >= 0)
         r = kji_rdb_load_trial(db, KJI_SQL_TRIAL_BY_ID, study_id, id, &trial, err);
     r = end(db, r, err);
@@ -246,11 +256,8 @@ static int queue(kji_rdb *db, int64_t study_id, const kji_queued *queued, int64_
     kj_value params[] = {kji_sql_int(id), kji_sql_text("fixed_params"),
                          kji_sql_text(queued->fixed_params_json)};
     r = run(db, KJI_SQL_SET_SYSTEM, params, 3, err);
-    for (size_t k = 0; r >= 0 && queued->user && k < queued->user->n; k++) {
-        params[1] = kji_sql_text(queued->user->items[k].key);
-        params[2] = kji_sql_text(queued->user->items[k].json);
-        r = run(db, KJI_SQL_SET_USER, params, 3, err);
-    }
+    for (size_t k = 0; r >= 0 && queued->user && k < queued->user->n; k++)
+        r = set_user(db, id, &queued->user->items[k], err);
     if (r < 0)
         return r;
     params[1] = kji_sql_int(study_id);
@@ -336,7 +343,8 @@ static int write_param(kji_rdb *db, int64_t study_id, int64_t trial_id, const kj
         return kji_fail_memory(err);
     kj_value params[] = {kji_sql_int(trial_id), kji_sql_text(c->param_name),
                          kji_sql_double(c->param_internal), kji_sql_text(json)};
-    return run(db, KJI_SQL_ADD_PARAM, params, 4, err);
+    r = run(db, KJI_SQL_ADD_PARAM, params, 4, err);
+    return r != 0 ? r : kji_storage_refuse_param(c->param_name, err);
 }
 
 /* A number as Optuna stores it: NULL with a type where it is not finite. */

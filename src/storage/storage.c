@@ -21,6 +21,11 @@ const kji_storage_ops *kji_storage_at(size_t index)
     return index < N_STORAGES ? registry[index] : NULL;
 }
 
+int kji_storage_refuse_param(const char *name, kj_error *err)
+{
+    return kji_fail(err, KJ_EEXIST, "the trial has parameter \"%s\" already", name);
+}
+
 int kji_storage_refuse_state(int64_t number, int state, bool was_to_end, kj_error *err)
 {
     return kji_fail(

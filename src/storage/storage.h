@@ -71,16 +71,17 @@ typedef struct kji_storage_ops {
     int (*set_fact)(void *self, int64_t study_id, const char *key, const char *json, kj_error *err);
 
     /* Turns the WAITING trial of lowest number into a RUNNING one, or creates one. No other caller
-     * gets the same. *ret_trial is the caller's. KJ_ENOENT when the study is gone. */
-    int (*claim_trial)(void *self, int64_t study_id, kji_trial **ret_trial, kj_error *err);
+     * gets the same. `mark`, when it is not NULL, is a user attribute that the trial gets in the
+     * same transaction. *ret_trial is the caller's. KJ_ENOENT when the study is gone. */
+    int (*claim_trial)(void *self, int64_t study_id, const kji_attribute *mark,
+                       kji_trial **ret_trial, kj_error *err);
     /* Creates a WAITING trial. */
     int (*queue_trial)(void *self, int64_t study_id, const kji_queued *queued, int64_t *ret_number,
                        kj_error *err);
     /*
      * Changes an unfinished trial: all of it or nothing. KJ_ESTATE when it is finished (or, for an
      * end, not RUNNING), KJ_ENOENT when it is gone, KJ_EARG for a parameter that is not compatible
-     * with the study's. A parameter that the trial has already keeps its value. Errors leave
-     * nothing half done.
+     * with the study's, KJ_EEXIST for one that the trial has already: it keeps its value.
      */
     int (*change_trial)(void *self, int64_t study_id, int64_t trial_id, const kji_changes *changes,
                         kj_error *err);
@@ -106,7 +107,8 @@ struct kj_storage {
     char *url;
 };
 
-/* KJ_ESTATE with the one wording for all storages. */
+/* The one wording for all storages: KJ_EEXIST, KJ_ESTATE. */
+int kji_storage_refuse_param(const char *name, kj_error *err);
 int kji_storage_refuse_state(int64_t number, int state, bool was_to_end, kj_error *err);
 
 /* The registry, one line for each storage: its table is kji_storage_NAME. */

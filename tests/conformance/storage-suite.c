@@ -307,6 +307,30 @@ static void test_incompatible_parameters_are_refused(void **state)
     kj_study_close(study);
 }
 
+static void test_two_handles_agree(void **state)
+{
+    fixture *f = *state;
+    kj_study *study = create(state, "s"), *other = open_study(f->storage, "s", KJ_STUDY_LOAD, 0);
+    kj_trial *first = ask(study), *second = NULL;
+    kj_value a, b;
+    OK(kj_study_get_trial(other, kj_trial_get_number(first), &second, &err));
+    OK(kj_trial_suggest(first, "lr", &lr, &a, &err));
+    for (int k = 0; k < 2; k++) {
+        OK(kj_trial_suggest(second, "lr", &lr, &b, &err));
+        assert_true(a.f == b.f);
+    }
+    kj_distribution linear = lr;
+    linear.log = 0;
+    assert_int_equal(kj_trial_suggest(second, "lr", &linear, &b, &err), KJ_EARG);
+    OK(kj_trial_suggest(second, "units", &units, &b, &err));
+    OK(kj_trial_suggest(first, "units", &units, &a, &err));
+    assert_true(a.i == b.i);
+    kj_trial_free(first);
+    kj_trial_free(second);
+    kj_study_close(study);
+    kj_study_close(other);
+}
+
 static void test_enqueued_trials_come_first(void **state)
 {
     kj_study *study = create(state, "s");
@@ -500,6 +524,7 @@ int main(void)
         RULE(a_whole_trial),
         RULE(finished_trials_do_not_change),
         RULE(incompatible_parameters_are_refused),
+        RULE(two_handles_agree),
         RULE(enqueued_trials_come_first),
         RULE(a_cut_is_stored_with_its_decision),
         RULE(a_rule_sees_what_has_ended_meanwhile),
