@@ -140,6 +140,12 @@ KJ_API int kj_study_get_fact(kj_study *study, const char *key, char **ret_json, 
  * freed with kj_trial_free. */
 KJ_API int kj_study_ask(kj_study *study, kj_trial **ret_trial, kj_error *err);
 
+/*
+ * From now on every trial that kj_study_ask claims through this handle gets this user attribute
+ * (any JSON text) in the same transaction: nobody ever sees it RUNNING without.
+ */
+KJ_API int kj_study_mark_claims(kj_study *study, const char *key, const char *json, kj_error *err);
+
 /* The handle of a trial that exists, for example one that is RUNNING since before this process.
  * KJ_ENOENT. */
 KJ_API int kj_study_get_trial(kj_study *study, int64_t number, kj_trial **ret_trial, kj_error *err);

@@ -148,7 +148,8 @@ static void test_the_name_of_a_study(void **state)
 static void test_claims_are_marked(void **state)
 {
     (void)state;
-    static const kj_distribution x = {.kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1};
+    static const kj_distribution x = {
+        .size = sizeof x, .kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1};
     kj_storage *storage;
     kj_trial_list *list;
     assert_int_equal(kj_storage_open("memory:", &storage, &err), 0);
