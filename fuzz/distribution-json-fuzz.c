@@ -47,6 +47,29 @@ static void check_distribution(const char *text)
     kji_distribution_unref(second);
 }
 
+static int count_member(void *userdata, const char *key, const char *json, kj_error *err)
+{
+    kji_strbuf again = KJI_STRBUF_INIT;
+    (void)key;
+    require(kji_optuna_json_rewrite(json, strlen(json), &again, err) == 0);
+    require(strcmp(again.text, json) == 0);
+    kji_strbuf_done(&again);
+    ++*(size_t *)userdata;
+    return 0;
+}
+
+/* Of what the rewriter accepts, each member is what the rewriter makes of it. */
+static void check_members(const char *text)
+{
+    kji_strbuf whole = KJI_STRBUF_INIT;
+    size_t n = 0;
+    int good = kji_optuna_json_rewrite(text, strlen(text), &whole, NULL);
+    int r = kji_optuna_json_members(text, count_member, &n, NULL);
+    require(good == 0 ? r == 0 || r == KJ_EARG : r == good);
+    require(r != 0 || (n > 0) == (strcmp(whole.text, "{}") != 0));
+    kji_strbuf_done(&whole);
+}
+
 static void check_rewriting(const char *text, size_t size)
 {
     kji_strbuf once = KJI_STRBUF_INIT, twice = KJI_STRBUF_INIT;
@@ -66,6 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!text)
         return 0;
     check_rewriting((const char *)data, size);
+    check_members(text);
     check_distribution(text);
     free(text);
     return 0;

@@ -278,26 +278,14 @@ int kj_study_get_trial(kj_study *study, int64_t number, kj_trial **ret_trial, kj
     return kji_trial_handle_new(study, stored, ret_trial, err);
 }
 
-static int parse_object(const char *json, const char *what, struct json_object **ret, kj_error *err)
-{
-    struct json_object *object = NULL;
-    int r = kji_json_parse(json, strlen(json), &object, err);
-    if (r < 0)
-        return kji_fail_prefix(err, r, "%s", what);
-    if (!json_object_is_type(object, json_type_object)) {
-        json_object_put(object);
-        return kji_fail(err, KJ_EARG, "%s must be a JSON object", what);
-    }
-    *ret = object;
-    return 0;
-}
-
 static int check_params(const char *json, kj_error *err)
 {
     KJI_CLEANUP(kji_json_putp) struct json_object *object = NULL;
-    int r = parse_object(json, "the parameters", &object, err);
+    int r = kji_json_parse(json, strlen(json), &object, err);
     if (r < 0)
-        return r;
+        return kji_fail_prefix(err, r, "the parameters");
+    if (!json_object_is_type(object, json_type_object))
+        return kji_fail(err, KJ_EARG, "the parameters must be a JSON object");
     json_object_object_foreach(object, name, member)
     {
         kj_value value;
@@ -310,26 +298,12 @@ static int check_params(const char *json, kj_error *err)
     return 0;
 }
 
-static int take_attributes(const char *json, kji_attributes *attributes, kj_error *err)
+static int take_attribute(void *userdata, const char *key, const char *json, kj_error *err)
 {
-    KJI_CLEANUP(kji_json_putp) struct json_object *object = NULL;
-    int r = parse_object(json, "the attributes", &object, err);
+    int r = kji_check_name(key, "an attribute's key", err);
     if (r < 0)
         return r;
-    json_object_object_foreach(object, key, member)
-    {
-        KJI_CLEANUP(kji_freep) char *text = NULL;
-        r = kji_check_name(key, "an attribute's key", err);
-        if (r >= 0)
-            r = kji_to_optuna_json(
-                json_object_to_json_string_ext(member, JSON_C_TO_STRING_NOSLASHESCAPE), key, &text,
-                err);
-        if (r < 0)
-            return r;
-        if (!kji_attributes_set(attributes, key, text))
-            return kji_fail_memory(err);
-    }
-    return 0;
+    return kji_attributes_set(userdata, key, json) ? 0 : kji_fail_memory(err);
 }
 
 int kj_study_enqueue(kj_study *study, const char *params_json, const char *attributes_json,
@@ -341,10 +315,11 @@ int kj_study_enqueue(kj_study *study, const char *params_json, const char *attri
     int r = kji_to_optuna_json(given, "the parameters", &params, err);
     if (r >= 0)
         r = check_params(given, err);
-    if (r >= 0 && attributes_json)
-        r = take_attributes(attributes_json, &user, err);
     if (r < 0)
         return r;
+    r = attributes_json ? kji_optuna_json_members(attributes_json, take_attribute, &user, err) : 0;
+    if (r < 0)
+        return kji_fail_prefix(err, r, "the attributes");
     int64_t number;
     kji_queued queued = {params, &user};
     r = study->storage->ops->queue_trial(study->storage->self, study->id, &queued, &number, err);

@@ -6,6 +6,8 @@
 #include "optuna-json.h"
 
 #include "errors.h"
+#include "json.h"
+#include "mem.h"
 #include "number.h"
 #include "utf8.h"
 
@@ -266,6 +268,11 @@ static bool read_value(reader *r, int depth)
     }
 }
 
+static int not_json(const reader *r, kj_error *err)
+{
+    return kji_fail(err, KJ_EDATA, "not JSON at byte %zu", (size_t)(r->at - r->start));
+}
+
 int kji_optuna_json_rewrite(const char *text, size_t size, kji_strbuf *out, kj_error *err)
 {
     reader r = {text, text, text + size, out};
@@ -274,5 +281,59 @@ int kji_optuna_json_rewrite(const char *text, size_t size, kji_strbuf *out, kj_e
         if (r.at == r.end)
             return out->failed ? kji_fail_memory(err) : 0;
     }
-    return kji_fail(err, KJ_EDATA, "not JSON at byte %zu", (size_t)(r.at - r.start));
+    return not_json(&r, err);
+}
+
+/* The text of a key without quotes and escapes, borrowed from *ret_json. */
+static int decode_key(const kji_strbuf *quoted, struct json_object **ret_json, const char **ret_key,
+                      kj_error *err)
+{
+    int r = quoted->failed ? kji_fail_memory(err)
+                           : kji_json_parse(quoted->text, quoted->size, ret_json, err);
+    if (r < 0)
+        return r;
+    *ret_key = json_object_get_string(*ret_json);
+    if (strlen(*ret_key) != (size_t)json_object_get_string_len(*ret_json))
+        return kji_fail(err, KJ_EARG, "a key must not contain a NUL character");
+    return 0;
+}
+
+/* One member; the reader stands at its key. */
+static int read_member(reader *r, kji_member_fn fn, void *userdata, kj_error *err)
+{
+    KJI_CLEANUP(kji_strbuf_done) kji_strbuf quoted = KJI_STRBUF_INIT;
+    KJI_CLEANUP(kji_strbuf_done) kji_strbuf value = KJI_STRBUF_INIT;
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
+    const char *key;
+    r->out = &quoted;
+    if (!read_string(r) || !next_is(r, ':'))
+        return not_json(r, err);
+    r->out = &value;
+    if (!read_value(r, 1))
+        return not_json(r, err);
+    int result = decode_key(&quoted, &json, &key, err);
+    if (result >= 0 && value.failed)
+        result = kji_fail_memory(err);
+    return result < 0 ? result : fn(userdata, key, value.text, err);
+}
+
+int kji_optuna_json_members(const char *text, kji_member_fn fn, void *userdata, kj_error *err)
+{
+    size_t size = strlen(text);
+    KJI_CLEANUP(kji_strbuf_done) kji_strbuf whole = KJI_STRBUF_INIT;
+    int result =
+        kji_optuna_json_rewrite(text, size, &whole, err); /* nothing begins on half a text */
+    if (result < 0)
+        return result;
+    reader r = {text, text, text + size, NULL};
+    if (!next_is(&r, '{'))
+        return kji_fail(err, KJ_EARG, "not a JSON object");
+    for (bool first = true; !next_is(&r, '}'); first = false) {
+        if (!first && !next_is(&r, ','))
+            return not_json(&r, err);
+        result = read_member(&r, fn, userdata, err);
+        if (result < 0)
+            return result;
+    }
+    return 0;
 }

@@ -26,4 +26,10 @@ void kji_optuna_json_value(kji_strbuf *out, const kj_value *value);
  */
 int kji_optuna_json_rewrite(const char *text, size_t size, kji_strbuf *out, kj_error *err);
 
+/* `json` is the member's value in Optuna's form. 0 = go on, < 0 = an error it has filled. */
+typedef int (*kji_member_fn)(void *userdata, const char *key, const char *json, kj_error *err);
+
+/* The same for each member of an object; KJ_EARG when `text` is another value. */
+int kji_optuna_json_members(const char *text, kji_member_fn fn, void *userdata, kj_error *err);
+
 #endif

@@ -337,7 +337,8 @@ static void test_enqueued_trials_come_first(void **state)
     int64_t number = -1;
     kj_value value;
     kj_trial_free(ask(study));
-    OK(kj_study_enqueue(study, "{\"lr\": 0.05, \"opt\": null}", "{\"who\": [\"me\", 1.5]}", &number,
+    OK(kj_study_enqueue(study, "{\"lr\": 0.05, \"opt\": null}",
+                        "{\"who\": [\"me\", 1.5], \"\\u30e1\\\"\":36893488147419103232}", &number,
                         &err));
     assert_int_equal(number, 1);
     OK(kj_study_enqueue(study, NULL, NULL, &number, &err));
@@ -345,6 +346,10 @@ static void test_enqueued_trials_come_first(void **state)
     assert_int_equal(kj_study_enqueue(study, "[1]", NULL, &number, &err), KJ_EARG);
     assert_int_equal(kj_study_enqueue(study, "{\"a\": [1]}", NULL, &number, &err), KJ_EARG);
     assert_int_equal(kj_study_enqueue(study, "{\"a\": nope}", NULL, &number, &err), KJ_EDATA);
+    assert_int_equal(kj_study_enqueue(study, NULL, "[1]", &number, &err), KJ_EARG);
+    assert_string_equal(err.message, "the attributes: not a JSON object");
+    assert_int_equal(kj_study_enqueue(study, NULL, "{\"a\": 1,}", &number, &err), KJ_EDATA);
+    assert_int_equal(kj_study_enqueue(study, NULL, "{\"a\\u0000\": 1}", &number, &err), KJ_EARG);
     kj_trial *trial = ask(study);
     kj_distribution opt = categories("sgd");
     assert_int_equal(kj_trial_get_number(trial), 1);
@@ -368,7 +373,8 @@ static void test_enqueued_trials_come_first(void **state)
     kj_trial_free(trial);
     kj_trial_list *list;
     OK(kj_study_list_trials(study, &list, &err));
-    assert_string_equal(kj_trial_list_get(list, 1)->attributes_json, "{\"who\": [\"me\", 1.5]}");
+    assert_string_equal(kj_trial_list_get(list, 1)->attributes_json,
+                        "{\"who\": [\"me\", 1.5], \"\\u30e1\\\"\": 36893488147419103232}");
     kj_trial_list_free(list);
     kj_study_close(study);
 }
