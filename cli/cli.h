@@ -98,15 +98,21 @@ int cli_fail(const kj_error *err);
  */
 int cli_find_run(const char *name, kj_run_list **ret_list, const kj_run_info **ret_info);
 
-/* The same, and a connection to it. *ret_id is for free. */
-int cli_open_run(const char *name, kj_client **ret_client, char **ret_id);
+enum { CLI_ANSWER_MS = 5000 }; /* a run whose process is not stopped answers much faster */
+
+/* The same, and a connection to it, made within timeout_ms. *ret_id is for free. */
+int cli_open_run(const char *name, int timeout_ms, kj_client **ret_client, char **ret_id);
+
+/* Whether `word` begins the id of a live run. */
+bool cli_names_run(const char *word);
 
 /* Takes the first of the words as RUN unless --run was given: moves *words on and returns it, else
  * NULL. */
 const char *cli_take_run(int *n_words, const char *const **words);
 
-/* One of the words is too many: usage error. */
+/* One of the words is too many, or names no verb: usage error. */
 int cli_too_many(const char *word);
+int cli_unknown_verb(const char *name);
 
 /* ---- numbers on the command line ---- */
 

@@ -187,10 +187,12 @@ static void note_damage(const kj_source *source)
 {
     kj_source_stats stats = {.size = sizeof stats};
     kj_source_get_stats(source, &stats);
+    char bytes[40] = ""; /* a record that is no event is whole */
+    if (stats.skipped_bytes > 0)
+        snprintf(bytes, sizeof bytes, " (%llu bytes)", (unsigned long long)stats.skipped_bytes);
     if (stats.skipped_records > 0)
-        cli_note("%llu damaged record%s (%llu bytes) skipped",
-                 (unsigned long long)stats.skipped_records, stats.skipped_records == 1 ? "" : "s",
-                 (unsigned long long)stats.skipped_bytes);
+        cli_note("%llu damaged record%s%s skipped", (unsigned long long)stats.skipped_records,
+                 stats.skipped_records == 1 ? "" : "s", bytes);
     if (stats.waiting_files > 0)
         cli_note("%llu file%s an unfinished record at the end%s",
                  (unsigned long long)stats.waiting_files,

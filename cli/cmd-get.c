@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MS = 10000 };
 enum { NAME, VALUE, STEP, UNIT };
 static const char *const columns[] = {"name", "value", "step", "unit", NULL};
 
@@ -67,7 +66,7 @@ static int ask(kj_client *client, int n_names, const char *const *names)
     json_object_object_add(params, "words", list);
     int r =
         kj_client_command(client, json_object_to_json_string_ext(params, JSON_C_TO_STRING_PLAIN),
-                          KJ_WAIT_ACCEPTED, ANSWER_MS, &json, &err);
+                          KJ_WAIT_ACCEPTED, CLI_ANSWER_MS, &json, &err);
     json_object_put(params);
     if (r < 0)
         return cli_fail(&err);
@@ -76,27 +75,14 @@ static int ask(kj_client *client, int n_names, const char *const *names)
     return status;
 }
 
-/* Whether the word begins the id of a live run. */
-static bool names_run(const char *word)
-{
-    kj_run_list *list;
-    bool found = false;
-    if (kj_run_list_load(cli.runtime_dir, &list, NULL) < 0)
-        return false;
-    for (uint64_t k = 0; k < kj_run_list_size(list); k++)
-        found = found || strncmp(kj_run_list_get(list, k)->id, word, strlen(word)) == 0;
-    kj_run_list_free(list);
-    return found;
-}
-
 static int run_get(int n_words, const char *const *words)
 {
     kj_client *client;
     char *id;
     const char *run = NULL;
-    if (n_words > 0 && names_run(words[0]))
+    if (n_words > 0 && cli_names_run(words[0]))
         run = cli_take_run(&n_words, &words);
-    int status = cli_open_run(run, &client, &id);
+    int status = cli_open_run(run, CLI_ANSWER_MS, &client, &id);
     if (status != CLI_DONE)
         return status;
     status = ask(client, n_words, words);

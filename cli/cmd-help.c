@@ -26,7 +26,7 @@ static int run_help(int n_words, const char *const *words)
         return cli_too_many(words[1]);
     if (n_words == 1 && strcmp(words[0], "kajitori") != 0 &&
         !(command = cli_find_command(words[0])))
-        return cli_usage("no verb '%s'; kajitori help lists them", words[0]);
+        return cli_unknown_verb(words[0]);
     if (as_man)
         cli_print_man(command);
     else if (as_words && command)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MS = 10000, ASK_AGAIN_MS = 1000, LINES_AT_ONCE = 1000 };
+enum { ASK_AGAIN_MS = 1000, LINES_AT_ONCE = 1000 };
 
 static int follow_run;
 static const struct poptOption options[] = {
@@ -63,7 +63,7 @@ static int print_news(kj_client *client, kj_error *err)
     char params[80], *json;
     snprintf(params, sizeof params, "{\"after\":%lld,\"limit\":%d}", (long long)last_line,
              LINES_AT_ONCE);
-    int r = kj_client_call(client, "journal", params, ANSWER_MS, &json, err);
+    int r = kj_client_call(client, "journal", params, CLI_ANSWER_MS, &json, err);
     if (r < 0)
         return r;
     struct json_object *answer = json_tokener_parse(json), *lines = NULL;
@@ -95,8 +95,8 @@ static int follow(kj_client *client)
 {
     kj_error err = KJ_ERROR_INIT;
     char *json;
-    int r = kj_client_call(client, "subscribe", "{\"events\":[\"command\",\"state\"]}", ANSWER_MS,
-                           &json, &err);
+    int r = kj_client_call(client, "subscribe", "{\"events\":[\"command\",\"state\"]}",
+                           CLI_ANSWER_MS, &json, &err);
     if (r >= 0)
         kj_free(json);
     while (r >= 0 && !ferror(stdout)) {

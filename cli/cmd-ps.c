@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "output.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { ANSWER_MS = 2000, BUDGET_S = 5 };
+enum { ANSWER_MS = 2000, ASKERS = 32 };
 
 enum { ID, NAME, STATE, STEP, FRAMEWORK, STARTED, STUDY, TRIAL, PID };
 static const char *const columns[] = {"id",      "name",  "state", "step", "framework",
                                       "started", "study", "trial", "pid",  NULL};
-
-static double monotonic_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 /* The answer to "status", or NULL when the run does not give one. */
 static struct json_object *ask_status(const kj_run_info *info)
@@ -24,7 +18,7 @@ static struct json_object *ask_status(const kj_run_info *info)
     kj_client *client;
     char *json;
     struct json_object *status = NULL;
-    if (kj_client_open(info->dir, &client, NULL) < 0)
+    if (kj_client_open_within(info->dir, ANSWER_MS, &client, NULL) < 0)
         return NULL;
     if (kj_client_call(client, "status", NULL, ANSWER_MS, &json, NULL) >= 0) {
         status = json_tokener_parse(json);
@@ -34,13 +28,40 @@ static struct json_object *ask_status(const kj_run_info *info)
     return status;
 }
 
+typedef struct inquiry {
+    const kj_run_list *list;
+    atomic_size_t next;
+    struct json_object **answers; /* one for each run, NULL for none */
+} inquiry;
+
+static void *ask_some(void *userdata)
+{
+    inquiry *all = userdata;
+    for (size_t k; (k = atomic_fetch_add(&all->next, 1)) < kj_run_list_size(all->list);)
+        all->answers[k] = ask_status(kj_run_list_get(all->list, k));
+    return NULL;
+}
+
+/* At once, so that a run that is silent does not take the time of the others. */
+static void ask_all(inquiry *all)
+{
+    pthread_t askers[ASKERS];
+    size_t n = 0;
+    while (n < ASKERS && n + 1 < kj_run_list_size(all->list) &&
+           pthread_create(&askers[n], NULL, ask_some, all) == 0)
+        n++;
+    ask_some(all);
+    while (n > 0)
+        pthread_join(askers[--n], NULL);
+}
+
 static void add_text(cli_table *table, int column, const char *text)
 {
     if (*text)
         cli_table_set_text(table, column, text);
 }
 
-static void add_run(cli_table *table, const kj_run_info *info, bool ask)
+static void add_run(cli_table *table, const kj_run_info *info, struct json_object *status)
 {
     char started[32];
     cli_table_add_row(table);
@@ -50,12 +71,12 @@ static void add_run(cli_table *table, const kj_run_info *info, bool ask)
     add_text(table, STUDY, info->study);
     if (info->trial >= 0)
         cli_table_set_int(table, TRIAL, info->trial);
-    if (cli.format & (CLI_JSON | CLI_YAML))
-        cli_table_set_double(table, STARTED, info->start_time);
-    else
+    if (cli.format == CLI_TABLE)
         cli_table_set_text(table, STARTED, cli_time_text(info->start_time, started));
+    else
+        cli_table_set_double(table, STARTED, info->start_time);
     cli_table_set_int(table, PID, info->pid);
-    struct json_object *status = ask ? ask_status(info) : NULL, *member;
+    struct json_object *member;
     if (status && json_object_object_get_ex(status, "state", &member))
         cli_table_set(table, STATE, json_object_get(member));
     else
@@ -63,7 +84,6 @@ static void add_run(cli_table *table, const kj_run_info *info, bool ask)
     if (status && json_object_object_get_ex(status, "step", &member) &&
         json_object_get_int64(member) >= 0)
         cli_table_set(table, STEP, json_object_get(member));
-    json_object_put(status);
 }
 
 static int run_ps(int n_words, const char *const *words)
@@ -74,14 +94,24 @@ static int run_ps(int n_words, const char *const *words)
         return cli_too_many(words[0]);
     if (kj_run_list_load(cli.runtime_dir, &list, &err) < 0)
         return cli_fail(&err);
-    if (kj_run_list_size(list) == 0)
+    size_t n = kj_run_list_size(list);
+    inquiry all = {.list = list, .answers = calloc(n + 1, sizeof *all.answers)};
+    if (!all.answers) {
+        kj_run_list_free(list);
+        cli_error("out of memory");
+        return CLI_FAILED;
+    }
+    if (n == 0)
         cli_note("no run is live");
+    ask_all(&all);
     cli_table *table = cli_table_new(columns);
-    double begin = monotonic_s();
-    for (uint64_t k = 0; k < kj_run_list_size(list); k++)
-        add_run(table, kj_run_list_get(list, k), monotonic_s() - begin < BUDGET_S);
+    for (size_t k = 0; k < n; k++) {
+        add_run(table, kj_run_list_get(list, k), all.answers[k]);
+        json_object_put(all.answers[k]);
+    }
     cli_table_print(table);
     cli_table_free(table);
+    free(all.answers);
     kj_run_list_free(list);
     return CLI_DONE;
 }

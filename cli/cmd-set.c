@@ -32,7 +32,8 @@ static int run_set(int n_words, const char *const *words)
     if (n_words > 0 && !strchr(words[0], '='))
         run = cli_take_run(&n_words, &words);
     if (n_words == 0)
-        return cli_usage("say what to set: NAME=VALUE");
+        return cli_usage("say what to set: NAME=VALUE%s%s%s", run ? " (" : "", run ? run : "",
+                         run ? " would be the run)" : "");
     struct json_object *args = json_object_new_object();
     for (int k = 0; k < n_words; k++) {
         status = add_assignment(args, words[k]);

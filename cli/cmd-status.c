@@ -112,17 +112,16 @@ static void print_status_table(struct json_object *status)
 
 static int run_status(int n_words, const char *const *words)
 {
-    enum { ANSWER_MS = 10000 };
     kj_error err = KJ_ERROR_INIT;
     kj_client *client;
     char *id, *json;
     const char *run = cli_take_run(&n_words, &words);
     if (n_words > 0)
         return cli_too_many(words[0]);
-    int status = cli_open_run(run, &client, &id);
+    int status = cli_open_run(run, CLI_ANSWER_MS, &client, &id);
     if (status != CLI_DONE)
         return status;
-    if (kj_client_call(client, "status", NULL, ANSWER_MS, &json, &err) < 0) {
+    if (kj_client_call(client, "status", NULL, CLI_ANSWER_MS, &json, &err) < 0) {
         status = cli_fail(&err);
     } else {
         struct json_object *object = json_tokener_parse(json);

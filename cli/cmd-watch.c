@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MS = 10000 };
-
 static void print_event(const char *json)
 {
     struct json_object *event = json_tokener_parse(json);
@@ -46,10 +44,10 @@ static int run_watch(int n_words, const char *const *words)
     const char *run = cli_take_run(&n_words, &words);
     if (n_words > 0)
         return cli_too_many(words[0]);
-    int status = cli_open_run(run, &client, &id);
+    int status = cli_open_run(run, CLI_ANSWER_MS, &client, &id);
     if (status != CLI_DONE)
         return status;
-    int r = kj_client_call(client, "subscribe", NULL, ANSWER_MS, &json, &err);
+    int r = kj_client_call(client, "subscribe", NULL, CLI_ANSWER_MS, &json, &err);
     if (r >= 0) {
         kj_free(json);
         cli_note("watching %s; Ctrl-C ends watching, not the run", id);

@@ -110,9 +110,13 @@ int cli_find_run(const char *name, kj_run_list **ret_list, const kj_run_info **r
 {
     kj_error err = KJ_ERROR_INIT;
     kj_run_list *list;
+    if (!name)
+        name = cli.run;
+    if (name && !*name) /* "$RUN", but nothing is in it: not the only one that happens to live */
+        return cli_usage("the name of the run is empty");
     if (kj_run_list_load(cli.runtime_dir, &list, &err) < 0)
         return cli_fail(&err);
-    if (kj_run_list_find(list, name ? name : cli.run, ret_info, &err) < 0) {
+    if (kj_run_list_find(list, name, ret_info, &err) < 0) {
         kj_run_list_free(list);
         return cli_fail(&err);
     }
@@ -120,7 +124,7 @@ int cli_find_run(const char *name, kj_run_list **ret_list, const kj_run_info **r
     return CLI_DONE;
 }
 
-int cli_open_run(const char *name, kj_client **ret_client, char **ret_id)
+int cli_open_run(const char *name, int timeout_ms, kj_client **ret_client, char **ret_id)
 {
     kj_error err = KJ_ERROR_INIT;
     kj_run_list *list;
@@ -129,7 +133,7 @@ int cli_open_run(const char *name, kj_client **ret_client, char **ret_id)
     if (status != CLI_DONE)
         return status;
     char *id = strdup(info->id);
-    if (!id || kj_client_open(info->dir, ret_client, &err) < 0) {
+    if (!id || kj_client_open_within(info->dir, timeout_ms, ret_client, &err) < 0) {
         if (id)
             status = cli_fail(&err);
         else
@@ -143,6 +147,18 @@ int cli_open_run(const char *name, kj_client **ret_client, char **ret_id)
     kj_run_list_free(list);
     *ret_id = id;
     return CLI_DONE;
+}
+
+bool cli_names_run(const char *word)
+{
+    kj_run_list *list;
+    bool found = false;
+    if (kj_run_list_load(cli.runtime_dir, &list, NULL) < 0)
+        return false;
+    for (uint64_t k = 0; k < kj_run_list_size(list); k++)
+        found = found || strncmp(kj_run_list_get(list, k)->id, word, strlen(word)) == 0;
+    kj_run_list_free(list);
+    return found;
 }
 
 const char *cli_take_run(int *n_words, const char *const **words)
@@ -222,9 +238,19 @@ static void fill_options(const cli_command *command, struct poptOption *table)
     *table = (struct poptOption)POPT_TABLEEND;
 }
 
-static int bad_option(poptContext context, int r)
+static int bad_option(poptContext context, int r, int argc, const char **argv)
 {
     const char *option = poptBadOption(context, POPT_BADOPTION_NOALIAS);
+    if (r == POPT_ERROR_BADNUMBER || r == POPT_ERROR_OVERFLOW) {
+        /* popt names "--trials=x" whole, and of "--trials x" the x only. */
+        const char *before = "";
+        for (int k = 1; k < argc && *option != '-'; k++)
+            if (strcmp(argv[k], option) == 0)
+                before = argv[k - 1];
+        return cli_usage("%s%s%s: %s", before, *before ? " " : "", option,
+                         r == POPT_ERROR_OVERFLOW ? "the number is too large"
+                                                  : "must be a whole number");
+    }
     if (r == POPT_ERROR_BADOPT)
         return cli_usage("no such option: %s", option);
     if (r == POPT_ERROR_NOARG)
@@ -256,7 +282,7 @@ static int run_command(const cli_command *command, int argc, const char **argv)
         }
     }
     if (r < -1) {
-        status = bad_option(context, r);
+        status = bad_option(context, r, argc, argv);
     } else if (format_name && (status = choose_format(command, format_name)) != CLI_DONE) {
         /* said */
     } else {
@@ -294,7 +320,18 @@ static int distance(const char *a, const char *b)
     return row[m];
 }
 
-static int unknown_verb(const char *name)
+/* "ps, status, …" */
+static const char *verb_list(void)
+{
+    static char text[200];
+    size_t used = 0;
+    for (size_t k = 0; cli_commands[k] && used < sizeof text; k++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", k ? ", " : "",
+                                 cli_commands[k]->name);
+    return text;
+}
+
+int cli_unknown_verb(const char *name)
 {
     const char *nearest = NULL;
     int least = 3;
@@ -307,13 +344,13 @@ static int unknown_verb(const char *name)
     }
     if (nearest)
         return cli_usage("no verb '%s'; did you mean '%s'?", name, nearest);
-    return cli_usage("no verb '%s'", name);
+    return cli_usage("no verb '%s'; there are %s", name, verb_list());
 }
 
 static int dispatch(int argc, const char **argv)
 {
     if (argc < 2)
-        return cli_usage("say what to do");
+        return cli_usage("say what to do: %s", verb_list());
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         name = "help";
@@ -323,7 +360,7 @@ static int dispatch(int argc, const char **argv)
     if (!command && name[0] == '-')
         return cli_usage("no such option: %s (options stand behind the verb)", name);
     if (!command)
-        return unknown_verb(name);
+        return cli_unknown_verb(name);
     return run_command(command, argc - 1, argv + 1);
 }
 

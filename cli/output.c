@@ -399,12 +399,30 @@ void cli_table_set_double(cli_table *table, int column, double value)
     cli_table_set(table, column, cli_json_double(value));
 }
 
-/* Columns that a terminal gives to a text: code points, counted by their first bytes. */
+/* Chinese, Japanese, Korean and pictures take two columns (Unicode's East Asian Width W and F). */
+static bool is_wide(unsigned code)
+{
+    static const unsigned ranges[][2] = {{0x1100, 0x115f},   {0x2e80, 0x303e},  {0x3041, 0xa4cf},
+                                         {0xac00, 0xd7a3},   {0xf900, 0xfaff},  {0xfe30, 0xfe6f},
+                                         {0xff01, 0xff60},   {0xffe0, 0xffe6},  {0x1f300, 0x1f64f},
+                                         {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd}};
+    for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++)
+        if (code >= ranges[k][0] && code <= ranges[k][1])
+            return true;
+    return false;
+}
+
+/* Columns that a terminal gives to a clean text. */
 static int width_of(const char *text)
 {
     int width = 0;
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xc0) != 0x80;
+    for (size_t left = strlen(text), length; left > 0; text += length, left -= length) {
+        unsigned code = 0;
+        length = decode((const unsigned char *)text, left, &code);
+        if (length == 0)
+            length = 1;
+        width += 1 + is_wide(code);
+    }
     return width;
 }
 

@@ -79,6 +79,8 @@ static void put_command(struct json_object *record)
         printf(" (at %s)", at);
     free(at);
     put_text(record, " (reason: ", "reason", ")");
+    if (json_object_get_boolean(json_object_object_get(record, "dry_run")))
+        fputs(" (dry run)", stdout);
     put_text(record, ": ", "error", "");
     put_text(record, ": ", "result", "");
 }

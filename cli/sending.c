@@ -6,6 +6,7 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *wait_name, *timeout_text = "30", *at, *by, *reason, *command_id;
@@ -17,8 +18,8 @@ static int dry_run;
      POPT_ARG_STRING,                                                                              \
      &wait_name,                                                                                   \
      0,                                                                                            \
-     "until when to wait: received, accepted, applied or done (default: applied, or accepted for " \
-     "a command that is scheduled)",                                                               \
+     "until when to wait: received, accepted, applied or done (default: applied, for send: done; " \
+     "accepted for a command that is scheduled)",                                                  \
      "STAGE"},                                                                                     \
         {"timeout",                                                                                \
          0,                                                                                        \
@@ -77,6 +78,7 @@ int cli_take_sending_words(int *n_words, const char *const **words)
 {
     enum { MAX = 1000 };
     static const char *rest[MAX];
+    const char *dry_run_text = NULL;
     int n = 0;
     if (*n_words > MAX)
         return cli_usage("more than %d arguments", MAX);
@@ -85,13 +87,16 @@ int cli_take_sending_words(int *n_words, const char *const **words)
         const char **option = option_of_word(word, &value);
         if (option)
             *option = value;
-        else if (strcmp(word, "dry_run=yes") == 0)
-            dry_run = 1;
+        else if (strncmp(word, "dry_run=", 8) == 0)
+            dry_run_text = word + 8;
         else
             rest[n++] = word;
     }
     *n_words = n;
     *words = rest;
+    if (dry_run_text && strcmp(dry_run_text, "yes") != 0 && strcmp(dry_run_text, "no") != 0)
+        return cli_usage("dry_run=%s: must be yes or no", dry_run_text);
+    dry_run = dry_run || (dry_run_text && strcmp(dry_run_text, "yes") == 0);
     return CLI_DONE;
 }
 
@@ -136,7 +141,11 @@ static int read_wait(struct json_object *params, int *ret_wait)
         {"applied", KJ_WAIT_APPLIED},
         {"done", KJ_WAIT_DONE},
     };
-    *ret_wait = is_scheduled(params) || dry_run ? KJ_WAIT_ACCEPTED : KJ_WAIT_APPLIED;
+    /* An own verb may fail when it has begun: only its end is an answer. */
+    bool is_line = json_object_object_get_ex(params, "line", NULL);
+    *ret_wait = is_scheduled(params) || dry_run ? KJ_WAIT_ACCEPTED
+                : is_line                       ? KJ_WAIT_DONE
+                                                : KJ_WAIT_APPLIED;
     if (!wait_name)
         return CLI_DONE;
     for (size_t k = 0; k < sizeof waits / sizeof *waits; k++) {
@@ -289,16 +298,25 @@ static int print_answer(const char *json)
     return CLI_DONE;
 }
 
+static int64_t monotonic_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
 static int exchange(const char *run, struct json_object *params, int wait, int timeout_ms)
 {
     kj_error err = KJ_ERROR_INIT;
     kj_client *client;
     char *id, *json;
-    int status = cli_open_run(run, &client, &id);
+    int64_t deadline = monotonic_ms() + timeout_ms;
+    int status = cli_open_run(run, timeout_ms, &client, &id);
     if (status != CLI_DONE)
         return status;
+    int64_t left_ms = deadline - monotonic_ms();
     if (kj_client_command(client, json_object_to_json_string_ext(params, JSON_C_TO_STRING_PLAIN),
-                          wait, timeout_ms, &json, &err) < 0) {
+                          wait, left_ms > 0 ? (int)left_ms : 0, &json, &err) < 0) {
         status = cli_fail(&err);
     } else {
         status = print_answer(json);

@@ -54,6 +54,9 @@ typedef struct kj_client kj_client;
  * listens, KJ_EPROTO for an unknown version, KJ_ETIMEOUT when the run takes no connection or does
  * not answer for 5 s (its process is stopped). */
 KJ_API int kj_client_open(const char *dir, kj_client **ret_client, kj_error *err);
+/* The same, but KJ_ETIMEOUT after timeout_ms, which counts from 1 to 5000. */
+KJ_API int kj_client_open_within(const char *dir, int timeout_ms, kj_client **ret_client,
+                                 kj_error *err);
 KJ_API void kj_client_close(kj_client *client);
 /* For poll(2): readable when an event may be there. Borrowed. */
 KJ_API int kj_client_get_fd(const kj_client *client);
@@ -83,8 +86,7 @@ enum kj_wait {
  * Sends a command and waits. `params_json`: the params of the protocol's "command" ({"verb": …,
  * "args": {…}, …} or {"line": "set lr=0.1"}). *ret_json: the newest state of the command: {"seq",
  * "state", "verb", "step", "old", "new", "result", …}; on KJ_EREJECTED and KJ_EFAILED err->message
- * is the run's reason and *ret_json is untouched. KJ_ETIMEOUT: it stays accepted and may still be
- * applied; KJ_EENDED.
+ * is the run's reason and *ret_json is untouched. KJ_ETIMEOUT: it may still be applied; KJ_EENDED.
  */
 KJ_API int kj_client_command(kj_client *client, const char *params_json, int wait, int timeout_ms,
                              char **ret_json, kj_error *err);

@@ -46,8 +46,8 @@ static void test_refusals_say_what_would_be_right(void **state)
          "pruner x has no option \"cuont\", did you mean \"count\"?; it has count, rate, "
          "loud"},
         {"size=3", "pruner x has no option \"size\"; it has count, rate, loud"},
-        {"count=-1", "pruner x: count=-1 is refused: it must be a whole number >= 0.0"},
-        {"count=1.5", "pruner x: count=1.5 is refused: it must be a whole number >= 0.0"},
+        {"count=-1", "pruner x: count=-1 is refused: it must be a whole number >= 0"},
+        {"count=1.5", "pruner x: count=1.5 is refused: it must be a whole number >= 0"},
         {"rate=nan", "pruner x: rate=nan is refused: it must be a number >= 0.0 and <= 1.0"},
         {"rate=2", "pruner x: rate=2 is refused: it must be a number >= 0.0 and <= 1.0"},
         {"loud=maybe", "pruner x: loud=maybe is refused: it must be yes or no"},

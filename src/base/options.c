@@ -64,6 +64,15 @@ static bool store(const kji_option *option, slice value, void *target)
     }
 }
 
+/* A whole number has no ".0". */
+static const char *limit_text(const kji_option *option, double limit, char text[KJI_DOUBLE_TEXT])
+{
+    kji_double_text(limit, text);
+    if (option->type == KJ_TYPE_INT && fabs(limit) < 1e15)
+        text[strcspn(text, ".")] = 0;
+    return text;
+}
+
 static void describe(const kji_option *option, kji_strbuf *text)
 {
     static const char *const names[] = {[KJ_TYPE_BOOL] = "yes or no",
@@ -72,10 +81,10 @@ static void describe(const kji_option *option, kji_strbuf *text)
     char number[KJI_DOUBLE_TEXT];
     kji_strbuf_puts(text, names[option->type]);
     if (option->flags & KJI_OPTION_MIN)
-        kji_strbuf_printf(text, " >= %s", kji_double_text(option->min, number));
+        kji_strbuf_printf(text, " >= %s", limit_text(option, option->min, number));
     if (option->flags & KJI_OPTION_MAX)
         kji_strbuf_printf(text, "%s <= %s", option->flags & KJI_OPTION_MIN ? " and" : "",
-                          kji_double_text(option->max, number));
+                          limit_text(option, option->max, number));
 }
 
 static int refuse_value(const kji_option *option, const char *who, slice value, kj_error *err)

@@ -308,6 +308,25 @@ static void test_open_errors(void **state)
     kji_test_remove_tree(dir);
 }
 
+static void test_a_silent_run(void **state)
+{
+    (void)state;
+    static fake_run fake;
+    static const char *const silent[] = {NULL};
+    kj_error err = KJ_ERROR_INIT;
+    kj_client *client = NULL;
+    start(&fake, silent, true);
+    assert_int_equal(kj_client_open_within(fake.dir, 1, &client, &err), KJ_ETIMEOUT);
+    assert_non_null(strstr(err.message, "does not answer"));
+    assert_null(client);
+    finish(&fake);
+    static const char *const answers[] = {HELLO, NULL};
+    start(&fake, answers, true);
+    assert_int_equal(kj_client_open_within(fake.dir, 1000000, &client, &err), 0);
+    kj_client_close(client);
+    finish(&fake);
+}
+
 static void test_long_path(void **state)
 {
     (void)state;
@@ -397,6 +416,12 @@ static void test_command_does_not_succeed(void **state)
     assert_int_equal(command(slow, true, KJ_WAIT_APPLIED, 1, &json, &err), KJ_ETIMEOUT);
     assert_non_null(strstr(err.message, "command 4 is scheduled"));
     assert_non_null(strstr(err.message, "may still be applied"));
+    static const char *const begun[] = {HELLO, ANSWER("applied", ""), NULL};
+    assert_int_equal(command(begun, true, KJ_WAIT_DONE, 1, &json, &err), KJ_ETIMEOUT);
+    assert_string_equal(err.message, "command 4 was begun and is not done yet; it goes on");
+    static const char *const silent[] = {HELLO, NULL};
+    assert_int_equal(command(silent, true, KJ_WAIT_ACCEPTED, 1, &json, &err), KJ_ETIMEOUT);
+    assert_non_null(strstr(err.message, "may still be carried out"));
     static const char *const odd[] = {HELLO, "{\"id\":2,\"result\":{\"seq\":4}}\n", NULL};
     assert_int_equal(command(odd, true, KJ_WAIT_APPLIED, 10000, &json, &err), KJ_EPROTO);
     assert_null(json);
@@ -444,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_too_long_request_is_not_sent),
         cmocka_unit_test(test_answer_to_a_call_that_was_given_up),
         cmocka_unit_test(test_open_errors),
+        cmocka_unit_test(test_a_silent_run),
         cmocka_unit_test(test_long_path),
         cmocka_unit_test(test_command_waits),
         cmocka_unit_test(test_command_does_not_succeed),

@@ -99,7 +99,7 @@ int kj_client_call(kj_client *client, const char *method, const char *params_jso
 
 /* ---- opening ---- */
 
-static int connect_socket(const char *dir, int *ret_fd, kj_error *err)
+static int connect_socket(const char *dir, int timeout_ms, int *ret_fd, kj_error *err)
 {
     KJI_CLEANUP(kji_closep) int dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0)
@@ -109,7 +109,7 @@ static int connect_socket(const char *dir, int *ret_fd, kj_error *err)
     if (fd < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot make a socket");
     /* A full backlog would let connect(2) wait for ever. */
-    struct timeval limit = {.tv_sec = HELLO_TIMEOUT_MS / 1000};
+    struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/sock", dir_fd);
@@ -128,13 +128,13 @@ static int connect_socket(const char *dir, int *ret_fd, kj_error *err)
     return 0;
 }
 
-static int say_hello(kj_client *client, kj_error *err)
+static int say_hello(kj_client *client, int64_t deadline, kj_error *err)
 {
     char params[100];
     snprintf(params, sizeof params, "{\"protocol\":%d,\"client\":\"kajitori %s\"}", PROTOCOL,
              kj_version());
     KJI_CLEANUP(kji_json_putp) struct json_object *hello = NULL;
-    int r = call(client, "hello", params, kji_wire_deadline(HELLO_TIMEOUT_MS), &hello, err);
+    int r = call(client, "hello", params, deadline, &hello, err);
     if (r == KJ_EENDED)
         return kji_fail(err, KJ_ENORUN, "the run ended while it was being connected to");
     if (r == KJ_ETIMEOUT)
@@ -154,14 +154,24 @@ static int say_hello(kj_client *client, kj_error *err)
 
 int kj_client_open(const char *dir, kj_client **ret_client, kj_error *err)
 {
+    return kj_client_open_within(dir, HELLO_TIMEOUT_MS, ret_client, err);
+}
+
+int kj_client_open_within(const char *dir, int timeout_ms, kj_client **ret_client, kj_error *err)
+{
+    if (timeout_ms < 1) /* to the kernel a limit of 0 is none */
+        timeout_ms = 1;
+    if (timeout_ms > HELLO_TIMEOUT_MS)
+        timeout_ms = HELLO_TIMEOUT_MS;
+    int64_t deadline = kji_wire_deadline(timeout_ms);
     kj_client *client = calloc(1, sizeof *client);
     if (!client)
         return kji_fail_memory(err);
     client->fd = -1;
     client->in = (kji_strbuf)KJI_STRBUF_INIT;
-    int r = connect_socket(dir, &client->fd, err);
+    int r = connect_socket(dir, timeout_ms, &client->fd, err);
     if (r >= 0)
-        r = say_hello(client, err);
+        r = say_hello(client, deadline, err);
     if (r < 0) {
         kj_client_close(client);
         return r;
@@ -299,6 +309,9 @@ static int follow_command(kj_client *client, int64_t seq, int wait, int64_t dead
 static int fail_waiting(int r, struct json_object *record, int64_t seq, kj_error *err)
 {
     const char *state = kji_json_string(record, "state");
+    if (r == 0 && reached(state ? state : "") >= KJ_WAIT_APPLIED)
+        return kji_fail(err, KJ_ETIMEOUT, "command %lld was begun and is not done yet; it goes on",
+                        (long long)seq);
     if (r == 0)
         return kji_fail(err, KJ_ETIMEOUT,
                         "command %lld is %s and not applied yet; it stays accepted and may still "
@@ -332,6 +345,9 @@ int kj_client_command(kj_client *client, const char *params_json, int wait, int 
     int64_t deadline = kji_wire_deadline(timeout_ms);
     KJI_CLEANUP(kji_json_putp) struct json_object *record = NULL;
     int r = call(client, "command", params_json, deadline, &record, err);
+    if (r == KJ_ETIMEOUT)
+        return kji_fail(err, r,
+                        "the run did not answer in time; the command may still be carried out");
     if (r < 0)
         return r;
     r = judge_record(record, wait, err);

@@ -98,9 +98,9 @@ def test_completion(place):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "say what to do"),
+        ([], "say what to do: ps, status, watch, stop, "),
         (["stauts"], "no verb 'stauts'; did you mean 'status'?"),
-        (["explode"], "no verb 'explode'"),
+        (["explode"], "no verb 'explode'; there are ps, status, watch, stop, "),
         (["--frobnicate"], "no such option: --frobnicate"),
         (["stop", "--frobnicate"], "no such option: --frobnicate"),
         (["stop", "--at"], "--at needs a value"),
@@ -109,7 +109,13 @@ def test_completion(place):
         (["ps", "a"], "'a' is one argument too many"),
         (["ps", "--format", "xml"], "--format xml: ps has the formats"),
         (["set"], "say what to set"),
-        (["set", "run"], "say what to set"),
+        (["set", "lr"], "say what to set: NAME=VALUE (lr would be the run)"),
+        (["stop", ""], "the name of the run is empty"),
+        (["set", "-r", "", "lr=1"], "the name of the run is empty"),
+        (["stop", "dry_run=1"], "dry_run=1: must be yes or no"),
+        (["tune", "-n", "x"], "-n x: must be a whole number"),
+        (["tune", "--trials=1.5"], "--trials=1.5: must be a whole number"),
+        (["tune", "--jobs", "99999999999999999999"], "--jobs 99999999999999999999: the number is"),
         (["set", "run", "lr"], "'lr' is no NAME=VALUE"),
         (["set", "lr=1", "lr=2"], "'lr' is given twice"),
         (["set", "=1"], "'=1' has no name"),
@@ -120,7 +126,8 @@ def test_completion(place):
         (["stop", "--timeout", "-1"], "--timeout -1"),
         (["events"], "say which folder"),
         (["events", "a", "b"], "'b' is one argument too many"),
-        (["help", "nothing"], "no verb 'nothing'"),
+        (["help", "nothing"], "no verb 'nothing'; there are ps, "),
+        (["help", "stauts"], "did you mean 'status'?"),
     ],
 )
 def test_wrong_usage(place, words, says):

@@ -211,6 +211,13 @@ def test_rejected(place, digits, words, says):
     assert status["scheduled"] == []
 
 
+def test_line_that_cannot_be_read_is_in_the_log(place, digits):
+    place.kajitori("send", "lr=0.1", "--by", "me", status=5)
+    (record,) = [r for r in place.journal("digits-one") if r.get("state") == "rejected"]
+    assert (record["line"], record["by"]) == ("lr=0.1", "me")
+    assert "  rejected  lr=0.1: a line begins with a verb" in place.kajitori("log").stdout
+
+
 def test_dry_run(place, digits):
     done = place.kajitori("set", "lr=0.3", "--dry-run")
     assert done.stdout == "dry run: set would be accepted, nothing is changed\n"
@@ -267,6 +274,23 @@ def test_killed_run(place, digits):
     assert not (place.runtime / "digits-one").exists()
     place.kajitori("status", status=3)
     assert "scheduled stop" in place.kajitori("log").stdout
+
+
+def test_stopped_process(place, digits):
+    other = place.digits(run_id="other")
+    digits.popen.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, digits.popen.pid, os.WSTOPPED)
+    listing = place.start_kajitori("ps", "--format", "json")
+    asking = place.start_kajitori("status", "digits-one")
+    done = place.kajitori("stop", "digits-one", "--timeout", "0.01", status=4)
+    assert done.stderr == "kajitori: the run does not answer (is its process stopped?)\n"
+    assert listing.wait() == 0
+    assert [row["state"] for row in json.loads(listing.out)] == ["silent", "running"]
+    assert asking.wait() == 4
+    assert asking.err == done.stderr.rstrip("\n")
+    digits.popen.send_signal(signal.SIGCONT)
+    finish(place, digits)
+    finish(place, other)
 
 
 def test_two_runs(place, digits):

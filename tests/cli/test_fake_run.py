@@ -102,6 +102,10 @@ def test_ps(place, fake):
     assert yaml.safe_load(place.kajitori("ps", "--format", "yaml").stdout) == rows
     assert rows[1]["study"] == "s"
     assert rows[1]["trial"] == 7
+    lines = place.kajitori("ps", "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    assert rows[0]["started"] == 1000000000.0
+    assert ",1000000000.0," in place.kajitori("ps", "--format", "csv").stdout
     header, *lines = place.kajitori("ps").stdout.splitlines()
     assert header.split() == [
         "id",
@@ -149,6 +153,14 @@ def test_colours_only_on_a_terminal(place, fake):
 def test_ps_of_a_run_that_does_not_answer(place, fake):
     fake(answers={"status": None})
     assert place.json("ps")[0]["state"] == "silent"
+
+
+def test_columns_of_wide_characters(place, fake):
+    fake("a-1", {"status": STATUS}, {"name": "学習ア1"})
+    fake("b-2", {"status": STATUS}, {"name": "bert"})
+    _, wide, narrow = place.kajitori("ps").stdout.splitlines()
+    assert wide.startswith("a-1  学習ア1  running")
+    assert narrow.startswith("b-2  bert     running")
 
 
 def test_which_run(place, fake):
@@ -229,7 +241,7 @@ def test_replies(place, fake):
         ),
         (
             {"verb": "save", "step": 7, "result": {"path": "a\x1bb"}},
-            ["send", "save"],
+            ["send", "save", "--wait", "applied"],
             'save: applied at step 7: {"path":"a\\u001bb"}',
         ),
     ):
@@ -260,7 +272,22 @@ def test_send(place, fake):
     assert place.kajitori("send", "help").stdout == "a:\n  - b: 1\n"
     run.answers["command"]["result"] = {"already_stopping": True, "seq": 3}
     assert place.kajitori("send", "stop").stdout == "help: already stopping\n"
-    assert "no live run begins with 'note'" in place.kajitori("send", "note", "x", status=3).stderr
+    first, second = place.kajitori("send", "note", "x", status=3).stderr.splitlines()
+    assert first == "kajitori: no live run begins with 'note'; there is digits-1"
+    assert second.endswith("kajitori send 'note x'")
+
+
+def test_send_waits_for_the_end_of_an_own_verb(place, fake):
+    def begin(_):
+        record = {"seq": 4, "state": "applied", "verb": "save", "step": 7, "epoch": 0}
+        answer = {"jsonrpc": "2.0", "id": 2, "result": record}
+        failed = {**record, "state": "failed", "error": "no room left"}
+        return json.dumps(answer).encode() + b"\n" + event(event="command", **failed)
+
+    fake(answers={"command": begin})
+    done = place.kajitori("send", "save", status=1)
+    assert (done.stdout, done.stderr) == ("", "kajitori: no room left\n")
+    assert "applied" in place.kajitori("send", "save", "--wait", "applied").stdout
 
 
 def test_how_commands_fail(place, fake):
@@ -379,11 +406,12 @@ def test_log(place):
         },
     ]
     lines[1]["n"] = 2
+    lines[1]["dry_run"] = True
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"n": 4, "ti'
     (folder / "journal.jsonl").write_text(text)
     first, second, third = place.kajitori("log").stdout.splitlines()
     assert first.endswith("run started: old-run, pid 3")
-    assert "         3  applied   set lr=0.5: lr 1 -> 0.5 (reason: because)" in second
+    assert "         3  applied   set lr=0.5: lr 1 -> 0.5 (reason: because) (dry run)" in second
     assert second.endswith("[me[2J (uid 7), ctl]")
     assert third.endswith("run ended, stopped (reason: enough)")
     raw = place.kajitori("log", "old", "--format", "json").stdout
