@@ -174,11 +174,23 @@ static int set_lazy(sqlite_storage *s, bool lazy, kj_error *err)
     return r;
 }
 
+/* SQLite goes on with a deleted file as if nothing were, and what it stores is lost. */
+static int check_not_moved(sqlite_storage *s, kj_error *err)
+{
+    int moved = 0;
+    if (sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved)
+        return kji_fail(err, KJ_EDATABASE, "%s was deleted, moved or replaced while it was in use",
+                        s->path);
+    return 0;
+}
+
 static int sqlite_begin(kji_rdb *rdb, enum kji_begin how, kj_error *err)
 {
     sqlite_storage *s = storage_of(rdb);
     bool lazy = how == KJI_WRITE_LAZY && s->wal;
-    int r = how != KJI_READ && lazy != s->lazy ? set_lazy(s, lazy, err) : 0;
+    int r = check_not_moved(s, err);
+    if (r >= 0 && how != KJI_READ && lazy != s->lazy)
+        r = set_lazy(s, lazy, err);
     return r < 0 ? r : execute(s, how == KJI_READ ? "BEGIN" : "BEGIN IMMEDIATE", err);
 }
 

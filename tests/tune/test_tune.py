@@ -758,6 +758,31 @@ def test_a_database_that_fails_for_good(study):
     assert [(row["state"], row["steps"]) for row in trials_of(again)] == [("COMPLETE", 3)]
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_database_that_is_deleted_or_replaced(study, replaced):
+    """SQLite would go on in the deleted file, and all that is stored would be lost in silence."""
+    study.write(
+        "train.py",
+        """
+        print("step=0 loss=1")
+        open("go").read()
+        print("step=1 loss=1")
+        """,
+    )
+    os.mkfifo(study.folder / "go")
+    study.program = [sys.executable, "train.py", "{x}"]
+    tune = study.start(2, "-v")
+    tune.wait_line("step 0 value")
+    (study.folder / "kajitori.db").unlink()
+    if replaced:
+        sqlite3.connect(study.folder / "kajitori.db").close()
+        (study.folder / "kajitori.db").touch()
+    (study.folder / "go").write_text("go")
+    assert tune.wait() == 1
+    assert "kajitori.db was deleted, moved or replaced while it was in use" in tune.err
+    assert tune.out == ""
+
+
 def execute(study, sql):
     db = sqlite3.connect(study.folder / "kajitori.db", isolation_level=None)
     db.execute(sql)
