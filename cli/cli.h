@@ -42,8 +42,9 @@ typedef struct cli_example {
 } cli_example;
 
 enum cli_command_flag {
-    CLI_TAKES_RUN = 1,  /* -r/--run, --runtime-dir */
-    CLI_TAKES_STATE = 2 /* --state-dir */
+    CLI_TAKES_RUN = 1,     /* -r/--run */
+    CLI_TAKES_RUNTIME = 2, /* --runtime-dir */
+    CLI_TAKES_STATE = 4    /* --state-dir; the run may have ended */
 };
 
 typedef struct cli_command {

@@ -107,7 +107,7 @@ const cli_command cli_get = {
         "anew at the next safe point.\n\nThe first word names the run when it begins the id of a "
         "live one; else it is a parameter. With --run all words are parameters.",
     .formats = CLI_TABLE | CLI_JSON | CLI_JSONL | CLI_CSV | CLI_YAML | CLI_VALUE,
-    .flags = CLI_TAKES_RUN,
+    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
     .examples = examples,
     .see_also = "set status",
     .run = run_get,

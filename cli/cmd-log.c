@@ -165,7 +165,7 @@ const cli_command cli_log = {
         "started last.",
     .options = options,
     .formats = CLI_TABLE | CLI_JSON | CLI_JSONL,
-    .flags = CLI_TAKES_RUN | CLI_TAKES_STATE,
+    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME | CLI_TAKES_STATE,
     .examples = examples,
     .see_also = "watch status ps",
     .run = run_log,

@@ -28,7 +28,7 @@ const cli_command cli_pause = {
                    "keeps its memory, answers questions, and carries out commands while it waits.",
     .options = cli_sending_options,
     .formats = CLI_SENDING_FORMATS,
-    .flags = CLI_TAKES_RUN,
+    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
     .examples = examples,
     .see_also = "resume stop status",
     .run = run_pause,

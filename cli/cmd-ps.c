@@ -131,7 +131,7 @@ const cli_command cli_ps = {
         "on the way. A run that does not answer (for example because its process is stopped) has "
         "the state 'silent'. When no run is live, nothing is printed and the exit status is 0.",
     .formats = CLI_TABLE | CLI_JSON | CLI_JSONL | CLI_CSV | CLI_YAML | CLI_VALUE,
-    .flags = CLI_TAKES_RUN,
+    .flags = CLI_TAKES_RUNTIME,
     .examples = examples,
     .see_also = "status watch log",
     .run = run_ps,

@@ -37,7 +37,7 @@ const cli_command cli_send = {
         "understands.",
     .options = cli_sending_line_options,
     .formats = CLI_SENDING_FORMATS,
-    .flags = CLI_TAKES_RUN,
+    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
     .examples = examples,
     .see_also = "set stop log",
     .run = run_send,

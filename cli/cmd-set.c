@@ -66,7 +66,7 @@ const cli_command cli_set = {
         "an equals sign names the run.",
     .options = cli_sending_options,
     .formats = CLI_SENDING_FORMATS,
-    .flags = CLI_TAKES_RUN,
+    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
     .examples = examples,
     .see_also = "get status log",
     .run = run_set,

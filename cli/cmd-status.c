@@ -152,7 +152,7 @@ const cli_command cli_status = {
         "answers at once, also while a step or an evaluation takes long; 'idle' is the time since "
         "the training last passed a safe point.",
     .formats = CLI_TABLE | CLI_JSON | CLI_CSV | CLI_YAML,
-    .flags = CLI_TAKES_RUN,
+    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
     .examples = examples,
     .see_also = "ps watch get",
     .run = run_status,

@@ -32,7 +32,7 @@ const cli_command cli_stop = {
         "stopping.\n\nThe reply says at which step the stop was applied.",
     .options = cli_sending_options,
     .formats = CLI_SENDING_FORMATS,
-    .flags = CLI_TAKES_RUN,
+    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
     .examples = examples,
     .see_also = "pause set status log",
     .run = run_stop,

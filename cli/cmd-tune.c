@@ -57,6 +57,7 @@ typedef struct progress {
     double best;
     int direction;
     uint64_t n_pruned, n_failed;
+    uint64_t n_started; /* or taken over, by this call */
     char last_cut[160];
 } progress;
 
@@ -152,13 +153,17 @@ static void note_event(progress *p, const kj_tune_event *event)
 {
     switch (event->kind) {
     case KJ_TUNE_STUDY_OPENED:
-        cli_note("study %s %s", kj_study_get_name(kj_tune_get_study(running_tune)), event->text);
+        cli_note("study %s %s%s", kj_study_get_name(kj_tune_get_study(running_tune)), event->text,
+                 n_trials == 0 ? "; without --trials it goes on until Ctrl-C" : "");
         break;
     case KJ_TUNE_TRIAL_STARTED:
+        p->n_started++;
         if (!p->terminal)
-            cli_note("trial %" PRId64 " started: %s", event->trial, event->text);
+            cli_note("trial %" PRId64 " started%s%s", event->trial, *event->text ? ": " : "",
+                     event->text);
         break;
     case KJ_TUNE_TRIAL_ADOPTED:
+        p->n_started++;
         cli_note("trial %" PRId64 " was found running and is followed on", event->trial);
         break;
     case KJ_TUNE_CUT:
@@ -333,7 +338,8 @@ static void print_summary(const kj_trial_info *best, const cost *c)
         char text[300];
         params_text(best, text, sizeof text);
         char *clean = cli_clean(text, strlen(text));
-        printf("\nbest: trial %" PRId64 ", value %.6g, %s\n", best->number, best->value, clean);
+        printf("\nbest: trial %" PRId64 ", value %.6g%s%s\n", best->number, best->value,
+               *clean ? ", " : "", clean);
         free(clean);
     } else {
         puts("\nbest: no trial is complete yet");
@@ -479,6 +485,9 @@ static int run_study(const kj_tune_options *tune_options, progress *p)
     if (r < 0 && r != KJ_EINTERRUPTED) {
         status = cli_fail(&err);
     } else {
+        if (r >= 0 && p->n_started == 0)
+            cli_note("the study has its %lld trials already; a greater --trials goes on with it",
+                     n_trials);
         status = print_result(kj_tune_get_study(tune));
         if (r == KJ_EINTERRUPTED) {
             cli_note("%s", err.message);

@@ -77,7 +77,7 @@ const cli_command cli_watch = {
         "and each change of its state, until the run ends (exit status 0) or Ctrl-C. With --format "
         "json or jsonl each line is the protocol's event.",
     .formats = CLI_TABLE | CLI_JSON | CLI_JSONL,
-    .flags = CLI_TAKES_RUN,
+    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
     .examples = examples,
     .see_also = "status log events",
     .run = run_watch,

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Bash completion of kajitori: verbs, options and run ids, asked from the command itself.
 
+_kajitori_runs()
+{
+    kajitori ps -q --format value 2>/dev/null | cut -f1
+}
+
 _kajitori()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]}
@@ -19,7 +24,14 @@ _kajitori()
     --at)
         mapfile -t COMPREPLY < <(compgen -W "now epoch epoch: step:" -- "$word")
         return ;;
-    --runtime-dir | --state-dir)
+    --run | -r)
+        [[ $verb == events ]] && return
+        mapfile -t COMPREPLY < <(compgen -W "$(_kajitori_runs)" -- "$word")
+        return ;;
+    --pruner | --sampler)
+        mapfile -t COMPREPLY < <(compgen -W "help $(kajitori tune "$before" help 2>/dev/null | sed -n 's/^\([a-z][^ ]*\).*/\1/p')" -- "$word")
+        return ;;
+    --runtime-dir | --state-dir | --trials-dir)
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
         return ;;
     esac
@@ -33,7 +45,7 @@ _kajitori()
     events)
         mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
     status | watch | stop | pause | resume | set | get | send | log)
-        mapfile -t COMPREPLY < <(compgen -W "$(kajitori ps -q --format value 2>/dev/null | cut -f1)" -- "$word") ;;
+        mapfile -t COMPREPLY < <(compgen -W "$(_kajitori_runs)" -- "$word") ;;
     esac
 }
 complete -o default -F _kajitori kajitori

@@ -13,13 +13,21 @@
 
 static const struct poptOption format_option[] = {
     {"format", 0, POPT_ARG_STRING, NULL, 0, "how results are printed", "FORMAT"}, POPT_TABLEEND};
-static const struct poptOption run_options[] = {
+static const struct poptOption run_option[] = {
     {"run", 'r', POPT_ARG_STRING, NULL, 0,
      "the run, by any unique beginning of its id (default: the first word, else the only live one)",
      "RUN"},
+    POPT_TABLEEND};
+static const struct poptOption past_run_option[] = {
+    {"run", 'r', POPT_ARG_STRING, NULL, 0,
+     "the run, by any unique beginning of its id (default: the first word, else the one that "
+     "started last)",
+     "RUN"},
+    POPT_TABLEEND};
+static const struct poptOption runtime_options[] = {
     {"runtime-dir", 0, POPT_ARG_STRING, NULL, 0,
-     "folder of the live runs (default: $KAJITORI_RUNTIME_DIR, else $XDG_RUNTIME_DIR/kajitori and "
-     "/tmp/kajitori-UID)",
+     "folder of the live runs (default: $KAJITORI_RUNTIME_DIR, else $XDG_RUNTIME_DIR/kajitori, "
+     "/run/user/UID/kajitori and /tmp/kajitori-UID)",
      "DIR"},
     POPT_TABLEEND};
 static const struct poptOption state_options[] = {
@@ -57,7 +65,9 @@ static void each_option(const cli_command *command, option_fn fn)
     if (command->formats)
         each_in(command, format_option, fn);
     if (command->flags & CLI_TAKES_RUN)
-        each_in(command, run_options, fn);
+        each_in(command, command->flags & CLI_TAKES_STATE ? past_run_option : run_option, fn);
+    if (command->flags & CLI_TAKES_RUNTIME)
+        each_in(command, runtime_options, fn);
     if (command->flags & CLI_TAKES_STATE)
         each_in(command, state_options, fn);
     each_in(command, common_options, fn);
@@ -280,6 +290,7 @@ static void print_main_page(void)
     }
     puts(".SH ENVIRONMENT\n.TP\n.B KAJITORI_RUNTIME_DIR\nfolder of the live runs\n"
          ".TP\n.B KAJITORI_STATE_DIR\nfolder of the journals\n"
+         ".TP\n.B KAJITORI_STORAGE\ndatabase of studies\n"
          ".TP\n.B NO_COLOR\nwhen set and not empty: no colours");
     put_exit_statuses();
 }

@@ -224,11 +224,11 @@ static void fill_options(const cli_command *command, struct poptOption *table)
     *table++ = own;
     if (command->formats)
         *table++ = (struct poptOption){"format", 0, POPT_ARG_STRING, &format_name, 0, NULL, NULL};
-    if (command->flags & CLI_TAKES_RUN) {
+    if (command->flags & CLI_TAKES_RUN)
         *table++ = (struct poptOption){"run", 'r', POPT_ARG_STRING, &cli.run, 0, NULL, NULL};
+    if (command->flags & CLI_TAKES_RUNTIME)
         *table++ =
             (struct poptOption){"runtime-dir", 0, POPT_ARG_STRING, &cli.runtime_dir, 0, NULL, NULL};
-    }
     if (command->flags & CLI_TAKES_STATE)
         *table++ =
             (struct poptOption){"state-dir", 0, POPT_ARG_STRING, &cli.state_dir, 0, NULL, NULL};

@@ -26,8 +26,9 @@ static int dry_run;
          POPT_ARG_STRING,                                                                          \
          &timeout_text,                                                                            \
          0,                                                                                        \
-         "how long to wait (default: 30); then the command stays accepted and the exit status is " \
-         "4",                                                                                      \
+         "how long to wait (default: 30); then the exit status is 4, and the command may still "   \
+         "be "                                                                                     \
+         "applied",                                                                                \
          "SECONDS"},                                                                               \
     {                                                                                              \
         "by", 0, POPT_ARG_STRING, &by, 0,                                                          \

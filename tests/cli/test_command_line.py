@@ -93,6 +93,7 @@ def test_completion(place):
     assert complete("st") == ["status", "stop"]
     assert complete("stop --rea") == ["--reason"]
     assert complete("stop --wait a") == ["accepted", "applied"]
+    assert complete("tune --pruner med") == ["median"]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,7 @@ def test_completion(place):
         (["stop", "a", "b"], "'b' is one argument too many"),
         (["status", "a", "b"], "'b' is one argument too many"),
         (["ps", "a"], "'a' is one argument too many"),
+        (["ps", "--run", "a"], "no such option: --run"),
         (["ps", "--format", "xml"], "--format xml: ps has the formats"),
         (["set"], "say what to set"),
         (["set", "lr"], "say what to set: NAME=VALUE (lr would be the run)"),
