@@ -318,7 +318,9 @@ static int do_ask(kji_db *db, kji_db_job *job)
     /* At once: from here on a worker that dies leaves a folder by which the next one finds it. */
     r = kji_trial_dir_create(db->options.trials_fd, job->number, &job->dir_fd, &job->lock_fd,
                              &job->err);
-    if (r >= 0)
+    if (r < 0)
+        kji_fail_prefix(&job->err, r, "%s", db->options.trials_dir);
+    else
         r = draw_parameters(db, job);
     if (r < 0)
         abandon(db, job);

@@ -73,6 +73,7 @@ typedef struct kji_db_options {
     kj_study *study; /* for the thread alone until kji_db_stop */
     const kji_param_spec *params;
     size_t n_params;
+    const char *trials_dir; /* the name, for messages */
     int trials_fd;
     uint64_t n_trials;            /* 0 = no end */
     uint64_t n_open;              /* handles of trials that exist already and will be told */

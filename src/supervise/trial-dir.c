@@ -31,7 +31,7 @@ int kji_trial_dir_create(int trials_fd, int64_t number, int *ret_fd, int *ret_lo
     snprintf(name, sizeof name, "%" PRId64, number);
     if (mkdirat(trials_fd, name, 0700) < 0)
         return kji_fail_errno(err, errno == EEXIST ? KJ_EEXIST : KJ_EIO, errno,
-                              "cannot make the folder of trial %s in the trials folder", name);
+                              "cannot make the folder of trial %s", name);
     KJI_CLEANUP(kji_closep) int fd = open_trial(trials_fd, name);
     KJI_CLEANUP(kji_closep)
     int lock = fd < 0 ? -1 : openat(fd, "lock", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -53,6 +53,12 @@ int kji_trial_dir_open(int trials_fd, int64_t number, int *ret_fd, kj_error *err
                               "folder of trial %s", name);
     *ret_fd = fd;
     return 0;
+}
+
+bool kji_trial_dir_is_gone(int dir_fd)
+{
+    struct stat st;
+    return fstat(dir_fd, &st) < 0 || st.st_nlink == 0;
 }
 
 bool kji_trial_dir_is_alive(int dir_fd)

@@ -25,6 +25,9 @@ int kji_trial_dir_create(int trials_fd, int64_t number, int *ret_fd, int *ret_lo
 /* KJ_ENOENT when this trial has no folder here. */
 int kji_trial_dir_open(int trials_fd, int64_t number, int *ret_fd, kj_error *err);
 
+/* Whether somebody has removed it. */
+bool kji_trial_dir_is_gone(int dir_fd);
+
 /* Whether a shim holds the lock. */
 bool kji_trial_dir_is_alive(int dir_fd);
 

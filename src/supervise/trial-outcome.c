@@ -10,6 +10,7 @@
 #include "mem.h"
 #include "number.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -26,8 +27,9 @@ static char *last_line(kji_trial_run *run)
 static char *describe_failure(kji_trial_run *run, const kji_trial_exit *ended)
 {
     if (ended->native)
-        return kji_format("%s: cannot be started: %s", run->worker->config->command[0],
-                          strerror(ended->native));
+        return kji_format("%s: cannot be started: %s%s", run->worker->config->command[0],
+                          strerror(ended->native),
+                          ended->native == ENOENT ? " (it, or what runs it)" : "");
     KJI_CLEANUP(kji_freep) char *line = last_line(run);
     if (!line)
         return NULL;
@@ -56,8 +58,10 @@ static void judge_lost(kji_trial_run *run, kji_db_job *job)
 {
     job->state = KJ_TRIAL_FAIL;
     if (run->shim_status == SHIM_FAILED) {
-        job->error = kji_format("its shim could not write into %s/%lld (disk full?)",
-                                run->worker->config->trials_dir, (long long)run->number);
+        job->error = kji_format("its shim could not write into %s/%lld%s",
+                                run->worker->config->trials_dir, (long long)run->number,
+                                kji_trial_dir_is_gone(run->dir_fd) ? ", which was removed"
+                                                                   : " (disk full?)");
         return;
     }
     int killed = kji_trial_dir_sweep(run->record.run_id);

@@ -370,7 +370,7 @@ int kji_trial_run_adopt(kji_worker *worker, kj_trial *trial, const kj_trial_info
     kji_trial_run *run = run_new(worker, info->number, err);
     if (!run) {
         kj_trial_free(trial);
-        close(dir_fd);
+        kji_closep(&dir_fd);
         return KJ_EMEM;
     }
     run->stage = KJI_STAGE_STARTING;

@@ -12,6 +12,7 @@
 #include "files.h"
 #include "json.h"
 #include "mem.h"
+#include "trials-folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -133,12 +134,12 @@ static int read_study_id(kj_tune *tune, char **ret_id, kj_error *err)
 
 static int make_study_id(kj_tune *tune, kj_error *err)
 {
-    uint64_t bits;
-    if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
-        return kji_fail_errno(err, KJ_EIO, errno, "no random bytes");
-    char text[32];
-    snprintf(text, sizeof text, "\"%016" PRIx64 "\"", bits);
-    return kj_study_set_fact(tune->study, "tune_id", text, err);
+    char id[KJI_ID_TEXT], json[KJI_ID_TEXT + 2];
+    int r = kji_make_id(id, err);
+    if (r < 0)
+        return r;
+    snprintf(json, sizeof json, "\"%s\"", id);
+    return kj_study_set_fact(tune->study, "tune_id", json, err);
 }
 
 /* The study's id, made when it has none; for free. */
@@ -158,96 +159,6 @@ static int get_study_id(kj_tune *tune, char **ret_id, kj_error *err)
     }
     *ret_id = kji_take(&id);
     return 0;
-}
-
-/* ---- the folder of trials ---- */
-
-/*
- * A worker that was killed while it started a shim leaves a child that has the lock until it has
- * become the shim; so a refusal must last for a second to be one.
- */
-static bool lock_for_good(int fd)
-{
-    enum { TRIES = 100 };
-    for (int k = 0; k < TRIES; k++) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-            return true;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
-    return false;
-}
-
-static int lock_trials_dir(kji_tune_config *config, kj_error *err)
-{
-    int r = kji_open_dir(config->trials_dir, false, &config->trials_fd, err);
-    if (r < 0)
-        return r;
-    config->worker_lock =
-        openat(config->trials_fd, "worker.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (config->worker_lock < 0)
-        return kji_fail_errno(err, KJ_EPERM, errno, "%s/worker.lock", config->trials_dir);
-    if (!lock_for_good(config->worker_lock)) {
-        char pid[32] = "";
-        ssize_t size = pread(config->worker_lock, pid, sizeof pid - 1, 0);
-        pid[size > 0 ? strcspn(pid, "\n") : 0] = 0;
-        return kji_fail(err, KJ_EBUSY,
-                        "another kajitori tune (pid %s) works with the trials folder %s; more at "
-                        "once is --jobs N, another study needs another --trials-dir",
-                        *pid ? pid : "unknown", config->trials_dir);
-    }
-    char pid[32];
-    int size = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-    if (ftruncate(config->worker_lock, 0) < 0 ||
-        pwrite(config->worker_lock, pid, (size_t)size, 0) < 0)
-        return kji_fail_errno(err, KJ_EIO, errno, "%s/worker.lock", config->trials_dir);
-    return 0;
-}
-
-static int read_dir_id(const kji_tune_config *config, char **ret_id, kj_error *err)
-{
-    KJI_CLEANUP(kji_freep) char *text = NULL;
-    size_t size;
-    int r = kji_read_file(config->trials_fd, "study.json", 65536, &text, &size, err);
-    if (r < 0)
-        return r;
-    KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
-    r = kji_json_parse(text, size, &json, err);
-    if (r < 0)
-        return kji_fail_prefix(err, r, "%s/study.json", config->trials_dir);
-    const char *id = kji_json_string(json, "id");
-    *ret_id = strdup(id ? id : "");
-    return *ret_id ? 0 : kji_fail_memory(err);
-}
-
-static int write_dir_id(const kji_tune_config *config, const char *id, kj_error *err)
-{
-    KJI_CLEANUP(kji_json_putp) struct json_object *json = json_object_new_object();
-    json_object_object_add(json, "study", json_object_new_string(config->study_name));
-    json_object_object_add(json, "id", json_object_new_string(id));
-    KJI_CLEANUP(kji_freep) char *text = kji_json_text(json);
-    if (!text)
-        return kji_fail_memory(err);
-    return kji_write_file_atomic(config->trials_fd, "study.json", text, strlen(text), err);
-}
-
-static int refuse_dir(const kji_tune_config *config, kj_error *err)
-{
-    return kji_fail(err, KJ_EEXIST,
-                    "the trials folder %s belongs to another study, or to one whose database is "
-                    "gone; remove it, or name another with --trials-dir",
-                    config->trials_dir);
-}
-
-/* The folder and the study must belong together. `is_new`: the study is still to be created. */
-static int check_dir_id(const kj_tune *tune, bool is_new, const char *study_id, kj_error *err)
-{
-    KJI_CLEANUP(kji_freep) char *id = NULL;
-    int r = read_dir_id(&tune->config, &id, err);
-    if (r == KJ_ENOENT)
-        return is_new ? 0 : write_dir_id(&tune->config, study_id, err);
-    if (r < 0)
-        return r;
-    return is_new || strcmp(id, study_id) != 0 ? refuse_dir(&tune->config, err) : 0;
 }
 
 /* ---- opening ---- */
@@ -320,7 +231,7 @@ static int load_study(kj_tune *tune, const kj_tune_options *options, kj_error *e
 /* Creates the study, or loads it when another worker was faster. */
 static int create_study(kj_tune *tune, const kj_tune_options *options, kj_error *err)
 {
-    int r = check_dir_id(tune, true, NULL, err);
+    int r = kji_trials_folder_check_new(&tune->config, err);
     if (r < 0)
         return r;
     kj_error failure = KJ_ERROR_INIT;
@@ -331,6 +242,14 @@ static int create_study(kj_tune *tune, const kj_tune_options *options, kj_error 
     if (r < 0 && err)
         *err = failure;
     return r;
+}
+
+/* By this mark the next worker knows a trial whose folder we did not live to make. */
+static int mark_claims(kj_tune *tune, kj_error *err)
+{
+    char json[KJI_ID_TEXT + 2];
+    snprintf(json, sizeof json, "\"%s\"", tune->config.folder_id);
+    return kj_study_mark_claims(tune->study, "kajitori:folder", json, err);
 }
 
 static int open_everything(kj_tune *tune, const kj_tune_options *options, kj_error *err)
@@ -348,7 +267,7 @@ static int open_everything(kj_tune *tune, const kj_tune_options *options, kj_err
     int loaded = load_study(tune, options, err);
     if (loaded < 0)
         return loaded;
-    r = lock_trials_dir(&tune->config, err);
+    r = kji_trials_folder_lock(&tune->config, err);
     if (r >= 0 && !loaded)
         r = create_study(tune, options, err);
     if (r < 0)
@@ -356,8 +275,10 @@ static int open_everything(kj_tune *tune, const kj_tune_options *options, kj_err
     KJI_CLEANUP(kji_freep) char *id = NULL;
     r = get_study_id(tune, &id, err);
     if (r >= 0)
-        r = check_dir_id(tune, false, id, err);
-    return r < 0 ? r : set_facts(tune, err);
+        r = kji_trials_folder_join(&tune->config, id, err);
+    if (r >= 0)
+        r = set_facts(tune, err);
+    return r < 0 ? r : mark_claims(tune, err);
 }
 
 int kj_tune_open(const kj_tune_options *options, kj_tune **ret_tune, kj_error *err)

@@ -294,6 +294,7 @@ static int start_thread(kji_worker *worker, kj_error *err)
     kji_db_options options = {.study = worker->study,
                               .params = worker->config->params,
                               .n_params = worker->config->n_params,
+                              .trials_dir = worker->config->trials_dir,
                               .trials_fd = worker->config->trials_fd,
                               .n_trials = worker->config->n_trials,
                               .n_open = worker->n_runs,

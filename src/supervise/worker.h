@@ -17,6 +17,8 @@
 #include <stdatomic.h>
 #include <uv.h>
 
+enum { KJI_ID_TEXT = 17 };
+
 /* What kj_tune_open checked and keeps. */
 typedef struct kji_tune_config {
     char *study_name;
@@ -30,6 +32,7 @@ typedef struct kji_tune_config {
     uint32_t grace_ms;
     char *trials_dir;
     int trials_fd;
+    char folder_id[KJI_ID_TEXT]; /* every trial that is claimed for this folder bears it */
     int worker_lock;
     char *shim;
     kj_tune_event_fn on_event;
@@ -115,7 +118,8 @@ struct kji_trial_run {
  * program that cannot be started is a trial that fails, not an error. */
 int kji_trial_run_start(kji_worker *worker, kji_db_job *job, kj_error *err);
 
-/* A trial found RUNNING with a folder here. Takes over trial and dir_fd. */
+/* A trial found RUNNING that was claimed for this folder. Takes over trial and dir_fd, which is -1
+ * when the worker died before it could make the trial's folder. */
 int kji_trial_run_adopt(kji_worker *worker, kj_trial *trial, const kj_trial_info *info, int dir_fd,
                         kj_error *err);
 

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -159,7 +160,8 @@ def test_a_study_completes_and_goes_on(study):
     done = study.run(6)
     assert "resumed" in done.stderr
     assert "best: trial" in done.stdout
-    assert "started" not in done.stderr
+    assert " started: x=" not in done.stderr
+    assert "has its 6 trials already; a greater --trials goes on" in done.stderr
 
 
 def test_the_same_seed_draws_the_same(study):
@@ -533,8 +535,37 @@ def test_trials_of_others_are_left_alone(study):
     study.run(1)
     execute(study, "INSERT INTO trials (number, study_id, state) VALUES (1, 1, 'RUNNING')")
     done = study.run(2)
-    assert "1 running trials have no folder in" in done.stderr
+    assert "1 running trials were not started for" in done.stderr
     assert study.states() == [(0, "COMPLETE"), (1, "RUNNING"), (2, "COMPLETE")]
+
+
+def test_a_worker_killed_before_it_made_the_folder(study):
+    """Between the claim and the folder: the next worker knows the trial by its mark."""
+    study.run(1)
+    folder_id = json.loads((study.trials_dir / "study.json").read_text())["folder_id"]
+    execute(study, "INSERT INTO trials (number, study_id, state) VALUES (1, 1, 'RUNNING')")
+    execute(
+        study,
+        "INSERT INTO trial_user_attributes (trial_id, key, value_json) "
+        f"VALUES (2, 'kajitori:folder', '\"{folder_id}\"')",
+    )
+    rows = study.table(2)
+    assert [row["state"] for row in rows] == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert rows[1]["reason"].startswith("lost")
+
+
+def test_the_trials_folder_is_removed(study):
+    study.write("train.py", "print('step=0 loss=1')\nopen('go').read()\n")
+    os.mkfifo(study.folder / "go")
+    study.program = [sys.executable, "train.py", "{x}"]
+    tune = study.start(3, "-v")
+    tune.wait_line("step 0 value")
+    shutil.rmtree(study.trials_dir)
+    (study.folder / "go").write_text("go")
+    assert tune.wait() == 1
+    assert "its shim could not write into kajitori-trials/train/0, which was removed" in tune.err
+    assert "kajitori-trials/train: cannot make the folder of trial 1" in tune.err
+    assert study.states() == [(0, "FAIL"), (1, "FAIL")]
 
 
 def test_a_killed_shim_is_a_lost_trial_and_repeated_once(study):
