@@ -16,8 +16,9 @@
  *         kj_trial_free(trial);
  *     }
  *
- * A storage, its studies and their trials are for one thread at a time; several storages on one
- * database are independent, in one process or many.
+ * A storage, its studies and their trials are for one thread at a time, and must not be used across
+ * fork. Trials are freed before their study is closed, studies before their storage. Several
+ * storages on one database are independent, in one process or many.
  */
 #ifndef KAJITORI_STUDY_H
 #define KAJITORI_STUDY_H
@@ -133,6 +134,10 @@ KJ_API int kj_study_get_direction(const kj_study *study);
  * *ret_json for kj_free, 0 when not set. */
 KJ_API int kj_study_set_fact(kj_study *study, const char *key, const char *json, kj_error *err);
 KJ_API int kj_study_get_fact(kj_study *study, const char *key, char **ret_json, kj_error *err);
+/* Sets it unless it is set, also by another process at the same time: 0, or 1 and *ret_json for
+ * kj_free, what it is already. */
+KJ_API int kj_study_add_fact(kj_study *study, const char *key, const char *json, char **ret_json,
+                             kj_error *err);
 
 /* ---- trials ---- */
 
@@ -153,7 +158,7 @@ KJ_API int kj_study_get_trial(kj_study *study, int64_t number, kj_trial **ret_tr
 /*
  * Adds a WAITING trial with the given parameters, as Optuna's enqueue_trial: `params_json` is an
  * object of name to value, NULL for none. `attributes_json`: user attributes to set on it, NULL for
- * none.
+ * none. KJ_EDATA: not JSON; KJ_EARG: not an object, or a parameter that is not a single value.
  */
 KJ_API int kj_study_enqueue(kj_study *study, const char *params_json, const char *attributes_json,
                             int64_t *ret_number, kj_error *err);
@@ -171,8 +176,8 @@ KJ_API int kj_trial_suggest(kj_trial *trial, const char *name, const kj_distribu
 
 /*
  * Reports an intermediate value, step >= 0. The first report of a step counts: 0 = taken, 1 = the
- * step was reported before, ignored. Buffered: stored at the latest with the next
- * kj_trial_should_prune, kj_study_tell or kj_trial_flush.
+ * step was reported before, ignored. Buffered: stored with the next call on this
+ * trial that stores anything, kj_trial_should_prune or kj_trial_flush; lost with the handle.
  */
 KJ_API int kj_trial_report(kj_trial *trial, int64_t step, double value, kj_error *err);
 KJ_API int kj_trial_flush(kj_trial *trial, kj_error *err);

@@ -231,6 +231,18 @@ int kj_study_set_fact(kj_study *study, const char *key, const char *json, kj_err
                  : study->storage->ops->set_fact(study->storage->self, study->id, key, text, err);
 }
 
+int kj_study_add_fact(kj_study *study, const char *key, const char *json, char **ret_json,
+                      kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *text = NULL;
+    int r = kji_check_name(key, "the fact's key", err);
+    if (r >= 0)
+        r = kji_to_optuna_json(json, "the fact", &text, err);
+    return r < 0 ? r
+                 : study->storage->ops->add_fact(study->storage->self, study->id, key, text,
+                                                 ret_json, err);
+}
+
 int kj_study_get_fact(kj_study *study, const char *key, char **ret_json, kj_error *err)
 {
     int r = kji_check_name(key, "the fact's key", err);

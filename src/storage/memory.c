@@ -112,6 +112,13 @@ static int memory_set_fact(void *self, int64_t study_id, const char *key, const 
                                                                             : kji_fail_memory(err);
 }
 
+static int memory_add_fact(void *self, int64_t study_id, const char *key, const char *json,
+                           char **ret_json, kj_error *err)
+{
+    int r = memory_get_fact(self, study_id, key, ret_json, err);
+    return r != 0 ? r : memory_set_fact(self, study_id, key, json, err);
+}
+
 /* Makes room for one more trial, and the trial, which the caller puts there. */
 static int add_trial(memory_study *study, kji_trial **ret_trial, kj_error *err)
 {
@@ -297,6 +304,7 @@ const kji_storage_ops kji_storage_memory = {
     .list_studies = memory_list_studies,
     .get_fact = memory_get_fact,
     .set_fact = memory_set_fact,
+    .add_fact = memory_add_fact,
     .claim_trial = memory_claim_trial,
     .queue_trial = memory_queue_trial,
     .change_trial = memory_change_trial,

@@ -179,6 +179,27 @@ int kji_rdb_set_fact(void *self, int64_t study_id, const char *key, const char *
     return r < 0 ? r : end(db, run(db, KJI_SQL_SET_FACT, params, 3, err), err);
 }
 
+int kji_rdb_add_fact(void *self, int64_t study_id, const char *key, const char *json,
+                     char **ret_json, kj_error *err)
+{
+    kji_rdb *db = self;
+    kj_value params[] = {kji_sql_int(study_id), kji_sql_text(key), kji_sql_text(json)};
+    char *there = NULL;
+    int r = db->driver->begin(db, KJI_WRITE, err);
+    if (r < 0)
+        return r;
+    r = kji_rdb_get_fact(self, study_id, key, &there, err);
+    if (r == 0)
+        r = run(db, KJI_SQL_SET_FACT, params, 3, err);
+    r = end(db, r, err);
+    if (r < 0 || !there) {
+        free(there);
+        return r < 0 ? r : 0;
+    }
+    *ret_json = there;
+    return 1;
+}
+
 /* ---- trials ---- */
 
 static int add_trial(kji_rdb *db, int64_t study_id, int state, int64_t *ret_id, kj_error *err)

@@ -63,6 +63,8 @@ int kji_rdb_list_studies(void *self, kji_name_fn fn, void *userdata, kj_error *e
 int kji_rdb_get_fact(void *self, int64_t study_id, const char *key, char **ret_json, kj_error *err);
 int kji_rdb_set_fact(void *self, int64_t study_id, const char *key, const char *json,
                      kj_error *err);
+int kji_rdb_add_fact(void *self, int64_t study_id, const char *key, const char *json,
+                     char **ret_json, kj_error *err);
 int kji_rdb_claim_trial(void *self, int64_t study_id, const kji_attribute *mark,
                         kji_trial **ret_trial, kj_error *err);
 int kji_rdb_queue_trial(void *self, int64_t study_id, const kji_queued *queued, int64_t *ret_number,

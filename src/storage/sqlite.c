@@ -414,6 +414,7 @@ const kji_storage_ops kji_storage_sqlite = {
     .list_studies = kji_rdb_list_studies,
     .get_fact = kji_rdb_get_fact,
     .set_fact = kji_rdb_set_fact,
+    .add_fact = kji_rdb_add_fact,
     .claim_trial = kji_rdb_claim_trial,
     .queue_trial = kji_rdb_queue_trial,
     .change_trial = kji_rdb_change_trial,

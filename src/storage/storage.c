@@ -64,8 +64,8 @@ int kj_storage_open(const char *url, kj_storage **ret_storage, kj_error *err)
         return unknown_url(url ? url : "", err);
     assert(ops->size == sizeof *ops && ops->open && ops->close && ops->create_study &&
            ops->find_study && ops->list_studies && ops->get_fact && ops->set_fact &&
-           ops->claim_trial && ops->queue_trial && ops->change_trial && ops->find_param &&
-           ops->read_trial && ops->refresh);
+           ops->add_fact && ops->claim_trial && ops->queue_trial && ops->change_trial &&
+           ops->find_param && ops->read_trial && ops->refresh);
     kj_storage *storage = calloc(1, sizeof *storage);
     if (!storage)
         return kji_fail_memory(err);

@@ -69,6 +69,9 @@ typedef struct kji_storage_ops {
     /* 1 and *ret_json (for free) or 0 when not set. */
     int (*get_fact)(void *self, int64_t study_id, const char *key, char **ret_json, kj_error *err);
     int (*set_fact)(void *self, int64_t study_id, const char *key, const char *json, kj_error *err);
+    /* Sets it unless it is set: 0, or 1 and *ret_json (for free), what it is. */
+    int (*add_fact)(void *self, int64_t study_id, const char *key, const char *json,
+                    char **ret_json, kj_error *err);
 
     /* Turns the WAITING trial of lowest number into a RUNNING one, or creates one. No other caller
      * gets the same. `mark`, when it is not NULL, is a user attribute that the trial gets in the

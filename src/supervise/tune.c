@@ -97,68 +97,45 @@ static int check_facts(kj_tune *tune, const kj_tune_options *options, kj_error *
     return r < 0 ? r : 0;
 }
 
-static int set_fact_if_missing(kj_tune *tune, const char *key, const char *json, kj_error *err)
-{
-    KJI_CLEANUP(kji_freep) char *there = NULL;
-    int r = kj_study_get_fact(tune->study, key, &there, err);
-    return r != 0 ? r : kj_study_set_fact(tune->study, key, json, err);
-}
-
+/* Another worker may set them at the same moment: then its facts hold. */
 static int set_facts(kj_tune *tune, kj_error *err)
 {
     KJI_CLEANUP(kji_freep) char *space = kji_tune_space_json(&tune->config);
     KJI_CLEANUP(kji_freep) char *metric = NULL;
+    KJI_CLEANUP(kji_freep) char *other_space = NULL;
+    KJI_CLEANUP(kji_freep) char *other_metric = NULL;
     if (!space)
         return kji_fail_memory(err);
     int r = text_to_json(tune->config.metric, &metric, err);
     if (r >= 0)
-        r = set_fact_if_missing(tune, "search_space", space, err);
-    if (r >= 0)
-        r = set_fact_if_missing(tune, "metric", metric, err);
-    return r;
-}
-
-static int read_study_id(kj_tune *tune, char **ret_id, kj_error *err)
-{
-    KJI_CLEANUP(kji_freep) char *json = NULL;
-    KJI_CLEANUP(kji_json_putp) struct json_object *value = NULL;
-    int r = kj_study_get_fact(tune->study, "tune_id", &json, err);
+        r = kj_study_add_fact(tune->study, "search_space", space, &other_space, err);
     if (r == 1)
-        r = kji_json_parse(json, strlen(json), &value, err);
-    if (r < 0)
-        return r;
-    const char *id = value ? json_object_get_string(value) : NULL;
-    *ret_id = strdup(id ? id : "");
-    return *ret_id ? 0 : kji_fail_memory(err);
+        r = kji_tune_compare_space(&tune->config, other_space, err);
+    if (r >= 0)
+        r = kj_study_add_fact(tune->study, "metric", metric, &other_metric, err);
+    if (r == 1)
+        r = compare_metric(tune, other_metric, err);
+    return r < 0 ? r : 0;
 }
 
-static int make_study_id(kj_tune *tune, kj_error *err)
+/* The study's id, made when it has none; for free. */
+static int get_study_id(kj_tune *tune, char **ret_id, kj_error *err)
 {
     char id[KJI_ID_TEXT], json[KJI_ID_TEXT + 2];
     int r = kji_make_id(id, err);
     if (r < 0)
         return r;
     snprintf(json, sizeof json, "\"%s\"", id);
-    return kj_study_set_fact(tune->study, "tune_id", json, err);
-}
-
-/* The study's id, made when it has none; for free. */
-static int get_study_id(kj_tune *tune, char **ret_id, kj_error *err)
-{
-    KJI_CLEANUP(kji_freep) char *id = NULL;
-    int r = read_study_id(tune, &id, err);
+    KJI_CLEANUP(kji_freep) char *there = NULL;
+    KJI_CLEANUP(kji_json_putp) struct json_object *value = NULL;
+    r = kj_study_add_fact(tune->study, "tune_id", json, &there, err);
+    if (r == 1)
+        r = kji_json_parse(there, strlen(there), &value, err);
     if (r < 0)
         return r;
-    if (!*id) {
-        free(kji_take(&id));
-        r = make_study_id(tune, err);
-        if (r >= 0)
-            r = read_study_id(tune, &id, err); /* another worker may have made one, too */
-        if (r < 0)
-            return r;
-    }
-    *ret_id = kji_take(&id);
-    return 0;
+    const char *known = value ? json_object_get_string(value) : id;
+    *ret_id = strdup(known ? known : "");
+    return *ret_id ? 0 : kji_fail_memory(err);
 }
 
 /* ---- opening ---- */

@@ -163,6 +163,10 @@ static void test_facts(void **state)
     kj_free(json);
     assert_int_equal(kj_study_get_fact(other, "k", &json, &err), 0);
     assert_int_equal(kj_study_set_fact(study, "k", "{", &err), KJ_EDATA);
+    assert_int_equal(kj_study_add_fact(study, "new", "[1]", &json, &err), 0);
+    assert_int_equal(kj_study_add_fact(study, "new", "[2]", &json, &err), 1);
+    assert_string_equal(json, "[1]");
+    kj_free(json);
     assert_non_null(strstr(err.message, "the fact: not JSON at byte 1"));
     kj_study_close(study);
     kj_study_close(other);
