@@ -58,9 +58,8 @@ void kji_fifo_done(kji_fifo *fifo)
 {
     if (fifo->is_made && (fifo->fd < 0 || is_at_path(fifo)))
         unlink(fifo->path);
-    if (fifo->lock_fd >= 0)
-        flock(fifo->lock_fd, LOCK_UN); /* a child that was forked just now may have it open, too */
-    kji_fifo_close_fds(fifo);
+    kji_forks_close(&fifo->fd);
+    kji_forks_close(&fifo->lock_fd);
     free(fifo->path);
     kji_fifo_init(fifo, fifo->door);
 }

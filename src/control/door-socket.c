@@ -48,7 +48,9 @@ int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error
     int r = socket_path(dir_fd, dir, &address, err);
     if (r < 0)
         return r;
+    kji_forks_hold();
     door->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    kji_forks_release();
     if (door->fd < 0 || bind(door->fd, (struct sockaddr *)&address, sizeof address) < 0 ||
         fchmodat(dir_fd, "sock", 0600, 0) < 0 || listen(door->fd, BACKLOG) < 0) {
         r = kji_fail_errno(err, KJ_EIO, errno, "cannot make the socket %s/sock", dir);
@@ -58,19 +60,13 @@ int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error
     return r;
 }
 
-static void close_listening(kji_socket_door *door)
-{
-    kji_closep(&door->fd);
-    kji_closep(&door->spare_fd);
-}
-
 /* ---- connections ---- */
 
 static void client_done(kji_client *client, kj_run *run)
 {
     if (client->fd < 0)
         return;
-    kji_closep(&client->fd);
+    kji_forks_close(&client->fd);
     if (client->is_reader)
         run->feed.n_readers--;
     if (client->wanted & 1u << KJI_FEED_METRIC)
@@ -366,12 +362,14 @@ void kji_socket_done(kji_socket_door *door, kj_run *run)
         say_goodbye(&door->client[k], run, deadline_ms);
         client_done(&door->client[k], run);
     }
-    close_listening(door);
+    kji_forks_close(&door->fd);
+    kji_forks_close(&door->spare_fd);
 }
 
 void kji_socket_close_fds(kji_socket_door *door)
 {
-    close_listening(door);
+    kji_closep(&door->fd);
+    kji_closep(&door->spare_fd);
     for (size_t k = 0; k < KJI_CLIENTS_MAX; k++)
         kji_closep(&door->client[k].fd);
 }

@@ -45,6 +45,7 @@ int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error
 
 /* Brings all clients what is still due to them, as far as they take it within 0.2 s, and closes. */
 void kji_socket_done(kji_socket_door *door, kj_run *run);
+/* Closes, and no more: for a door that was not served yet, and for a forked child. */
 void kji_socket_close_fds(kji_socket_door *door);
 
 /* Helper thread: */

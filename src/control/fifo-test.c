@@ -24,6 +24,11 @@ static const char *error_of(struct json_object *journal, int64_t seq)
     return fix_text(fix_last_record(journal, seq), "error");
 }
 
+static void *nothing(void *data)
+{
+    return data;
+}
+
 static void test_200_writers_lose_nothing(void **state)
 {
     (void)state;
@@ -110,6 +115,92 @@ static void test_a_line_at_the_limit(void **state)
     assert_string_equal(state_of(journal, 1), "accepted");
     assert_string_equal(state_of(journal, 2), "rejected");
     json_object_put(journal);
+}
+
+/* ---- floods, and the end ---- */
+
+/* How many lines of the journal are in `state`. */
+static int count_state(struct json_object *journal, const char *state)
+{
+    int n = 0;
+    for (size_t k = 0; k < json_object_array_length(journal); k++)
+        n += strcmp(fix_text(json_object_array_get_idx(journal, k), "state"), state) == 0;
+    return n;
+}
+
+/* What the summaries of a flood say in all. */
+static int64_t count_hidden(struct json_object *journal)
+{
+    int64_t n = 0;
+    for (size_t k = 0; k < json_object_array_length(journal); k++) {
+        struct json_object *line = json_object_array_get_idx(journal, k);
+        if (strcmp(fix_text(line, "event"), "flood") != 0)
+            continue;
+        n += fix_int(line, "lines");
+        assert_string_equal(fix_text(line, "door"), "ctl");
+        assert_string_equal(fix_text(line, "text"), "bogus");
+    }
+    return n;
+}
+
+static void test_a_flood_is_counted_and_a_command_in_it_obeyed(void **state)
+{
+    (void)state;
+    enum { HALF = 1000 };
+    fix_open(NULL, 0);
+    for (int k = 0; k < HALF; k++)
+        fix_write(fix_ctl(), "bogus 1\n");
+    fix_write(fix_ctl(), "tick n=1\n");
+    for (int k = 0; k < HALF; k++)
+        fix_write(fix_ctl(), "bogus 2\n");
+    while (fix.n_ticks == 0) {
+        kj_run_poll(fix.run);
+        sched_yield();
+    }
+    fix_close();
+    struct json_object *journal = fix_journal();
+    int told = count_state(journal, "rejected");
+    assert_true(told >= KJI_FLOOD_LINES && told < 2 * KJI_FLOOD_LINES);
+    assert_int_equal(told + count_hidden(journal), 2 * HALF);
+    assert_int_equal(count_state(journal, "done"), 1);
+    json_object_put(journal);
+}
+
+static void test_a_flood_is_told_of_while_the_run_goes_on(void **state)
+{
+    (void)state;
+    fix_open(NULL, 0);
+    for (int k = 0; k < 2 * KJI_FLOOD_LINES; k++)
+        fix_write(fix_ctl(), "bogus\n");
+    int64_t hidden = 0;
+    while (hidden < KJI_FLOOD_LINES / 2) {
+        struct json_object *journal = fix_journal();
+        hidden = count_hidden(journal);
+        json_object_put(journal);
+        sched_yield();
+    }
+}
+
+/* Lines that reach the FIFO when the run is ending are answered in the journal, and are not left
+ * for the next run. */
+static void test_what_comes_too_late_is_rejected(void **state)
+{
+    (void)state;
+    assert_int_equal(mkfifo(fix.fifo, 0600), 0);
+    fix_open(fix.fifo, 0);
+    int fd = open(fix.fifo, O_WRONLY | O_CLOEXEC);
+    kji_helper_join(&fix.run->helper);
+    fix.run->helper.is_running = true; /* its thread has just left its loop, so to speak */
+    pthread_create(&fix.run->helper.thread, NULL, nothing, NULL);
+    assert_int_equal(write(fd, "stop\ntick", 9), 9);
+    fix_close();
+    struct json_object *journal = fix_journal();
+    assert_string_equal(state_of(journal, 1), "rejected");
+    assert_non_null(strstr(error_of(journal, 1), "ending"));
+    json_object_put(journal);
+    fix_open(fix.fifo, 0); /* the writer is still there */
+    assert_int_equal(kj_run_poll(fix.run), 0);
+    close(fd);
 }
 
 /* ---- what stands at the path ---- */
@@ -291,6 +382,19 @@ static void test_a_deleted_fifo_is_one_warning(void **state)
     assert_int_equal(fix.n_warnings, 1);
 }
 
+static void test_a_renamed_fifo_is_one_warning(void **state)
+{
+    (void)state;
+    assert_int_equal(mkfifo(fix.fifo, 0600), 0);
+    fix_open(fix.fifo, 0);
+    KJI_CLEANUP(kji_freep) char *other = kji_format("%s/other", fix.root);
+    assert_int_equal(rename(fix.fifo, other), 0);
+    wait_warnings(1);
+    assert_non_null(strstr(fix.log, "was deleted or replaced"));
+    fix_write(other, "tick n=1\n"); /* it is the same FIFO */
+    fix_wait_seq(1);
+}
+
 static void test_a_deleted_runtime_folder_is_survived(void **state)
 {
     (void)state;
@@ -315,6 +419,9 @@ int main(void)
         TEST(test_lines_as_they_come),
         TEST(test_bad_lines_are_rejected_and_the_next_one_is_read),
         TEST(test_a_line_at_the_limit),
+        TEST(test_a_flood_is_counted_and_a_command_in_it_obeyed),
+        TEST(test_a_flood_is_told_of_while_the_run_goes_on),
+        TEST(test_what_comes_too_late_is_rejected),
         TEST(test_a_regular_file_is_refused),
         TEST(test_a_missing_folder_is_refused),
         TEST(test_a_missing_fifo_is_made_and_removed),
@@ -323,6 +430,7 @@ int main(void)
         TEST(test_a_writer_from_before_is_not_obeyed),
         TEST(test_a_silent_writer_from_before_freezes_nothing),
         TEST(test_a_deleted_fifo_is_one_warning),
+        TEST(test_a_renamed_fifo_is_one_warning),
         TEST(test_a_deleted_runtime_folder_is_survived),
     };
     return cmocka_run_group_tests_name("fifo", tests, NULL, NULL);

@@ -95,3 +95,10 @@ int kji_forks_open(int *fd, int dir_fd, const char *path, int flags, mode_t mode
     errno = errnum;
     return *fd;
 }
+
+void kji_forks_close(int *fd)
+{
+    kji_forks_hold();
+    kji_closep(fd);
+    kji_forks_release();
+}

@@ -21,4 +21,7 @@ void kji_forks_release(void);
 /* openat(2) into *fd, which belongs to a run, under the above. Returns *fd, errno as usual. */
 int kji_forks_open(int *fd, int dir_fd, const char *path, int flags, mode_t mode);
 
+/* The same for close(2): no child keeps what was open a moment ago. */
+void kji_forks_close(int *fd);
+
 #endif

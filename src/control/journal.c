@@ -78,9 +78,7 @@ int kji_journal_open(kji_journal *journal, int dir_fd, kj_error *err)
 
 void kji_journal_done(kji_journal *journal)
 {
-    if (journal->fd >= 0)
-        flock(journal->fd, LOCK_UN); /* a child that was forked just now may have it open, too */
-    kji_closep(&journal->fd);
+    kji_forks_close(&journal->fd);
     free(journal->mark);
     *journal = (kji_journal)KJI_JOURNAL_INIT;
 }

@@ -171,10 +171,8 @@ void kji_publish_remove(kji_publication *place)
         unlinkat(place->dir_fd, door_names[k], 0);
     if (place->dir && (place->dir_fd < 0 || is_ours(place)))
         rmdir(place->dir);
-    if (place->lock_fd >= 0)
-        flock(place->lock_fd, LOCK_UN); /* a child that was forked just now may have it open, too */
-    kji_closep(&place->lock_fd);
-    kji_closep(&place->dir_fd);
+    kji_forks_close(&place->lock_fd);
+    kji_forks_close(&place->dir_fd);
     free(place->root);
     free(place->dir);
     *place = (kji_publication)KJI_PUBLICATION_INIT;

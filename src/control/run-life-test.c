@@ -5,6 +5,8 @@
 #include "publish.h"
 #include "run-fixture.h"
 
+#include <kajitori/client.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,6 +16,11 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+
+static void on_alarm(int number)
+{
+    (void)number;
+}
 
 static bool exists(const char *path)
 {
@@ -189,6 +196,79 @@ static void test_long_paths(void **state)
     assert_false(exists(sock));
 }
 
+/* The kernel takes 107 bytes for a socket's path: one less, that, one more. */
+static void test_paths_around_the_kernels_limit(void **state)
+{
+    (void)state;
+    enum { LIMIT = 107 };
+    for (size_t size = LIMIT - 2; size <= LIMIT + 2; size++) {
+        char root[200];
+        size_t root_size = size - strlen("/test/sock");
+        memset(root, 'r', sizeof root);
+        memcpy(root, fix.root, strlen(fix.root));
+        root[strlen(fix.root)] = '/';
+        root[root_size] = 0;
+        kj_run_options options = KJ_RUN_OPTIONS_INIT;
+        kj_run *run = NULL;
+        kj_client *client = NULL;
+        char *json = NULL;
+        options.run_id = "test";
+        options.runtime_dir = root;
+        options.state_dir = fix.state;
+        options.flags = KJ_RUN_STRICT;
+        assert_int_equal(kj_run_open(&options, &run, NULL), 0);
+        assert_int_equal(strlen(kj_run_dir(run)) + strlen("/sock"), size);
+        assert_int_equal(kj_client_open(kj_run_dir(run), &client, NULL), 0);
+        assert_int_equal(kj_client_call(client, "ping", NULL, 10000, &json, NULL), 0);
+        kj_free(json);
+        kj_client_close(client);
+        kj_run_close(run);
+    }
+}
+
+static void test_the_journal_of_a_live_run_is_not_shared(void **state)
+{
+    (void)state;
+    fix_open(NULL, 0);
+    kj_run_options options = KJ_RUN_OPTIONS_INIT;
+    kj_run *run = NULL;
+    KJI_CLEANUP(kji_freep) char *elsewhere = kji_format("%s/elsewhere", fix.root);
+    options.run_id = "test"; /* the same id, in another runtime folder */
+    options.runtime_dir = elsewhere;
+    options.state_dir = fix.state;
+    assert_int_equal(kj_run_open(&options, &run, NULL), 0);
+    assert_int_equal(fix.n_warnings, 1);
+    assert_non_null(strstr(fix.log, "a live run of this id"));
+    kj_run_close(run);
+    fix_close();
+    json_object_put(fix_journal()); /* checks the numbers */
+}
+
+static void test_closing_a_paused_run_tells_those_who_wait(void **state)
+{
+    (void)state;
+    fix_open(NULL, KJ_RUN_INTERRUPTIBLE);
+    int conn = fix_connect(), watcher = fix_connect();
+    json_object_put(fix_call(watcher, "subscribe", "{\"events\": [\"state\"]}"));
+    json_object_put(fix_call(conn, "command", "{\"line\": \"pause\"}"));
+    json_object_put(fix_call(conn, "command", "{\"line\": \"tick at=step:100\"}"));
+    struct sigaction action = {.sa_handler = on_alarm}; /* what ends the wait of a pause */
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval often = {{0, 1000}, {0, 1000}};
+    setitimer(ITIMER_REAL, &often, NULL);
+    assert_int_equal(kj_run_poll(fix.run), KJ_RUN_INTERRUPTED);
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+    json_object_put(fix_call(conn, "command", "{\"line\": \"resume\"}"));
+    fix_close();
+    json_object_put(fix_wait_event(watcher, "state", "ended"));
+    struct json_object *journal = fix_journal();
+    assert_string_equal(fix_text(fix_last_record(journal, 2), "state"), "expired");
+    assert_string_equal(fix_text(fix_last_record(journal, 3), "state"), "expired");
+    json_object_put(journal);
+    close(conn);
+    close(watcher);
+}
+
 /* ---- fork ---- */
 
 static bool lock_is_free(const char *path)
@@ -272,11 +352,6 @@ static void test_the_parents_death_frees_lock_and_doors(void **state)
 
 /* ---- a signal in a pause ---- */
 
-static void on_alarm(int number)
-{
-    (void)number;
-}
-
 static void test_a_signal_ends_an_interruptible_pause(void **state)
 {
     (void)state;
@@ -336,6 +411,9 @@ int main(void)
         TEST(test_an_id_in_use_is_not_given_twice),
         TEST(test_an_id_used_again_goes_on_with_the_journal),
         TEST(test_long_paths),
+        TEST(test_paths_around_the_kernels_limit),
+        TEST(test_the_journal_of_a_live_run_is_not_shared),
+        TEST(test_closing_a_paused_run_tells_those_who_wait),
         TEST(test_a_forked_child_is_deaf),
         TEST(test_the_parents_death_frees_lock_and_doors),
         TEST(test_a_signal_ends_an_interruptible_pause),

@@ -5,6 +5,7 @@
 #include "run-fixture.h"
 
 #include <fcntl.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -416,6 +417,165 @@ static void test_what_was_not_carried_out_expires(void **state)
     assert_int_equal(fix.tick_sum, 0);
 }
 
+/* ---- what a program may do to itself ---- */
+
+static int poll_inside(void *userdata, kj_call *call, kj_error *err)
+{
+    (void)userdata, (void)call, (void)err;
+    assert_int_equal(kj_run_poll(fix.run), 0);
+    assert_int_equal(kj_run_begin_step(fix.run, 5), 0);
+    assert_int_equal(kj_run_end_epoch(fix.run, 0), 0);
+    assert_int_equal(fix.n_ticks, 0);
+    return 0;
+}
+
+static void test_no_command_begins_inside_another(void **state)
+{
+    (void)state;
+    kj_verb verb = {.size = sizeof verb, .name = "inside", .run = poll_inside};
+    assert_int_equal(kj_run_add_verb(fix.run, &verb, NULL), 0);
+    expect_state("inside", "accepted");
+    expect_state("tick n=1", "accepted");
+    kj_run_poll(fix.run);
+    assert_int_equal(fix.n_ticks, 1);
+}
+
+static int odd_result(void *userdata, kj_call *call, kj_error *err)
+{
+    (void)userdata;
+    assert_int_equal(kj_call_set_result(call, "{\"a\": \"\xff\"}", NULL), KJ_EDATA);
+    return kj_call_set_result(call, "[NaN, -Infinity, {\"x\": 1., \"y\": 1}]", err);
+}
+
+static int get_latin1(void *userdata, kj_value *ret_value, kj_error *err)
+{
+    (void)userdata, (void)err;
+    *ret_value = (kj_value){.type = KJ_TYPE_STRING, .s = "caf\xe9"};
+    return 0;
+}
+
+static int set_nothing(void *userdata, const kj_value *value, kj_error *err)
+{
+    (void)userdata, (void)value, (void)err;
+    return 0;
+}
+
+/* Whatever a program gives, the journal and the answers are JSON in UTF-8. */
+static void test_what_programs_give_is_made_json(void **state)
+{
+    (void)state;
+    kj_verb verb = {.size = sizeof verb, .name = "odd", .run = odd_result};
+    kj_param latin1 = {.size = sizeof latin1,
+                       .type = KJ_TYPE_STRING,
+                       .name = "latin1",
+                       .get = get_latin1,
+                       .set = set_nothing};
+    assert_int_equal(kj_run_add_verb(fix.run, &verb, NULL), 0);
+    assert_int_equal(kj_run_add_param(fix.run, &latin1, NULL), 0);
+    expect_state("odd", "accepted");
+    kj_run_poll(fix.run);
+    struct json_object *record = outcome("done"), *result;
+    assert_true(json_object_object_get_ex(record, "result", &result));
+    assert_string_equal(json_object_to_json_string_ext(result, JSON_C_TO_STRING_PLAIN),
+                        "[\"NaN\",\"-Infinity\",{\"x\":1.0,\"y\":1}]");
+    json_object_put(record);
+    expect_state("set latin1=x", "accepted");
+    kj_run_poll(fix.run);
+    record = outcome("done");
+    assert_true(json_object_object_get_ex(record, "old", &result));
+    assert_string_equal(fix_text(result, "latin1"), "caf\xef\xbf\xbd");
+    json_object_put(record);
+}
+
+static void expect_json_rejected(const char *params, const char *part_of_message)
+{
+    struct json_object *error = fix_call(conn, "command", params);
+    assert_int_equal(fix_int(error, "code"), KJ_EREJECTED);
+    if (!strstr(fix_text(error, "message"), part_of_message))
+        fail_msg("%s: \"%s\" is not in \"%s\"", params, part_of_message,
+                 fix_text(error, "message"));
+    json_object_put(error);
+}
+
+static void test_numbers_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    expect_json_rejected("{\"verb\":\"set\",\"args\":{\"lr\":NaN}}", "lr: NaN is refused");
+    expect_json_rejected("{\"verb\":\"set\",\"args\":{\"lr\":1e400}}", "lr: Infinity is refused");
+    expect_json_rejected("{\"verb\":\"set\",\"args\":{\"units\":9223372036854775808}}",
+                         "units: \"9223372036854775808\" is no int");
+    expect_json_rejected("{\"verb\":\"set\",\"args\":{\"lr\":99999999999999999999}}", "no float");
+    expect_json_rejected("{\"verb\":\"set\",\"args\":{\"lr\":[[[[0.1]]]]}}", "no float");
+    expect_json_rejected("{\"verb\":\"set\",\"args\":{\"lr\":null}}", "no float");
+    assert_true(fix.lr == 0.1);
+    struct json_object *journal = fix_journal(), *args;
+    json_object_object_get_ex(fix_last_record(journal, 1), "args", &args);
+    assert_string_equal(fix_text(args, "lr"), "NaN"); /* a string, not a bare token */
+    json_object_put(journal);
+}
+
+static void test_a_locale_with_a_decimal_comma_changes_nothing(void **state)
+{
+    (void)state;
+    setlocale(LC_ALL, "de_DE.UTF-8"); /* as in base-test.c */
+    expect_state("set lr=0.25", "accepted");
+    kj_run_poll(fix.run);
+    assert_true(fix.lr == 0.25);
+    json_object_put(fix_call(conn, "command", "{\"verb\":\"set\",\"args\":{\"lr\":0.125}}"));
+    kj_run_poll(fix.run);
+    assert_true(fix.lr == 0.125);
+    expect_rejected("set lr=0,5", "no float");
+    struct json_object *status = fix_call(conn, "status", NULL), *params;
+    json_object_object_get_ex(status, "params", &params);
+    assert_non_null(strstr(json_object_to_json_string(params), "0.125"));
+    json_object_put(status);
+    setlocale(LC_ALL, "C");
+    json_object_put(fix_journal()); /* parses */
+}
+
+/* ---- other threads ---- */
+
+static int threads_end; /* atomic */
+
+static void *ask_all_the_time(void *data)
+{
+    const char *id = kj_run_id(fix.run), *dir = kj_run_dir(fix.run);
+    long *n_asked = data;
+    while (!__atomic_load_n(&threads_end, __ATOMIC_ACQUIRE)) {
+        ++*n_asked;
+        if (kj_run_should_stop(fix.run) && strcmp(kj_run_stop_reason(fix.run), "enough") != 0)
+            return NULL;
+        if (kj_run_id(fix.run) != id || kj_run_dir(fix.run) != dir)
+            return NULL;
+    }
+    return data;
+}
+
+static void test_any_thread_may_ask(void **state)
+{
+    (void)state;
+    enum { THREADS = 4, STEPS = 300 };
+    pthread_t threads[THREADS];
+    long n_asked[THREADS] = {0};
+    threads_end = 0;
+    for (int k = 0; k < THREADS; k++)
+        assert_int_equal(pthread_create(&threads[k], NULL, ask_all_the_time, &n_asked[k]), 0);
+    for (int64_t step = 0; step < STEPS; step++) {
+        if (step == STEPS / 2)
+            expect_state("stop reason=enough", "accepted");
+        json_object_put(fix_call(conn, "status", NULL));
+        assert_int_equal(kj_run_report(fix.run, "loss", step, 0.5, NULL), 0);
+        kj_run_begin_step(fix.run, step);
+    }
+    __atomic_store_n(&threads_end, 1, __ATOMIC_RELEASE);
+    for (int k = 0; k < THREADS; k++) {
+        void *good;
+        pthread_join(threads[k], &good);
+        assert_ptr_equal(good, &n_asked[k]);
+    }
+    assert_int_equal(kj_run_should_stop(fix.run), 1);
+}
+
 static void test_bad_registrations(void **state)
 {
     (void)state;
@@ -457,6 +617,11 @@ int main(void)
         TEST(test_a_repeat_is_harmless),
         TEST(test_json_commands),
         TEST(test_what_was_not_carried_out_expires),
+        TEST(test_no_command_begins_inside_another),
+        TEST(test_what_programs_give_is_made_json),
+        TEST(test_numbers_that_do_not_fit_are_refused),
+        TEST(test_a_locale_with_a_decimal_comma_changes_nothing),
+        TEST(test_any_thread_may_ask),
         TEST(test_bad_registrations),
     };
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);

@@ -106,6 +106,26 @@ static void test_a_half_closed_client_gets_its_answers(void **state)
     assert_null(fix_receive(conn));
 }
 
+/* More answers than find room at once; the sender has long said all that it has to say. */
+static void test_all_requests_of_a_half_closed_client_are_answered(void **state)
+{
+    (void)state;
+    enum { REQUESTS = 1500 };
+    const char *request = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"help\"}\n";
+    KJI_CLEANUP(kji_strbuf_done) kji_strbuf all = KJI_STRBUF_INIT;
+    for (int k = 0; k < REQUESTS; k++)
+        kji_strbuf_puts(&all, request);
+    assert_int_equal(kji_write_all(conn, all.text, all.size, NULL), 0);
+    shutdown(conn, SHUT_WR);
+    char bytes[65536];
+    int answers = 0;
+    ssize_t n;
+    while ((n = recv(conn, bytes, sizeof bytes, 0)) > 0)
+        for (ssize_t k = 0; k < n; k++)
+            answers += bytes[k] == '\n';
+    assert_int_equal(answers, REQUESTS);
+}
+
 /* ---- the training is busy ---- */
 
 static int question_while_busy(void *userdata, kj_call *call, kj_error *err)
@@ -208,6 +228,57 @@ static void test_at_most_64_connections(void **state)
     json_object_put(fix_call(conn, "ping", NULL));
 }
 
+/* Connections that have sent half a request, and nothing more. */
+static void test_half_open_connections_are_let_go(void **state)
+{
+    (void)state;
+    enum { MANY = 200 };
+    int many[MANY];
+    for (int k = 0; k < MANY; k++) {
+        many[k] = fix_connect();
+        send(many[k], "{\"jsonrpc\":", 11, MSG_NOSIGNAL); /* 137 are turned away at once */
+    }
+    json_object_put(fix_call(conn, "ping", NULL)); /* who was there is served */
+    for (int k = 0; k < MANY; k++)
+        close(many[k]);
+    for (bool served = false; !served;) { /* the last of them may not have been noticed yet */
+        int extra = fix_connect();
+        const char *request = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+        send(extra, request, strlen(request), MSG_NOSIGNAL);
+        struct json_object *answer = fix_receive(extra);
+        served = answer && json_object_object_get_ex(answer, "result", NULL);
+        json_object_put(answer);
+        close(extra);
+    }
+}
+
+/* Another thread takes every descriptor that is given back, the spare one too. */
+static void test_no_descriptor_left_at_all(void **state)
+{
+    (void)state;
+    int extra = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), many[256], n = 0;
+    struct rlimit before, low;
+    json_object_put(fix_call(conn, "ping", NULL));
+    pthread_mutex_lock(&fix.run->lock);
+    kji_closep(&fix.run->helper.socket.spare_fd);
+    pthread_mutex_unlock(&fix.run->lock);
+    getrlimit(RLIMIT_NOFILE, &before);
+    low = (struct rlimit){200, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    while ((many[n] = dup(0)) >= 0)
+        n++;
+    fix_connect_as(extra); /* waits in the queue */
+    json_object_put(fix_call(conn, "ping", NULL));
+    while (n > 0)
+        close(many[--n]);
+    setrlimit(RLIMIT_NOFILE, &before);
+    fix_send(extra, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}");
+    struct json_object *answer = fix_receive(extra); /* taken in, some time later */
+    assert_true(json_object_object_get_ex(answer, "result", NULL));
+    json_object_put(answer);
+    close(extra);
+}
+
 static void test_no_descriptor_left(void **state)
 {
     (void)state;
@@ -289,11 +360,14 @@ int main(void)
         TEST(test_requests_in_pieces_and_in_bulk),
         TEST(test_too_long_a_request_ends_the_connection),
         TEST(test_a_half_closed_client_gets_its_answers),
+        TEST(test_all_requests_of_a_half_closed_client_are_answered),
         TEST(test_status_while_the_training_is_blocked),
         TEST(test_a_slow_reader_gets_a_gap_and_blocks_nobody),
         TEST(test_a_client_that_never_reads_is_not_read_from),
         TEST(test_at_most_64_connections),
+        TEST(test_half_open_connections_are_let_go),
         TEST(test_no_descriptor_left),
+        TEST(test_no_descriptor_left_at_all),
         TEST(test_the_journal_is_read_in_parts),
         TEST(test_a_repeater_gets_the_records),
         TEST(test_subscriptions_are_checked),
