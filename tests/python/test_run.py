@@ -343,11 +343,14 @@ def test_ctrl_c_ends_a_paused_training():
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert child.stdout.readline() == "ready\n"
-    with kajitori.connect("paused") as client:
-        client.send("pause")
-        child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=PATIENCE)
+    try:
+        assert child.stdout.readline() == "ready\n"
+        with kajitori.connect("paused") as client:
+            client.send("pause")
+            child.send_signal(signal.SIGINT)
+            _, err = child.communicate(timeout=PATIENCE)
+    finally:
+        child.kill()
     assert "KeyboardInterrupt" in err
     assert kajitori.journal("paused")[-1]["event"] == "run_ended"
 
