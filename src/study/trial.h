@@ -4,12 +4,11 @@
 #define KJI_TRIAL_H
 
 #include "distribution.h"
+#include "time-text.h"
 
 #include <kajitori/study.h>
 
 #include <stdbool.h>
-
-#define KJI_TIME_NONE INT64_MIN
 
 typedef struct kji_param {
     char *name;
@@ -87,18 +86,6 @@ const char *kji_attributes_get(const kji_attributes *attributes, const char *key
 
 /* -1 when nothing was reported. */
 int64_t kji_trial_last_step(const kji_trial *trial);
-
-/*
- * "YYYY-MM-DD HH:MM:SS[.ffffff]", also with "T" between, and a date alone, as UTC; a zone behind
- * it is left out of account, as Optuna's readers do. false for anything else.
- */
-bool kji_time_parse(const char *text, int64_t *ret_us);
-enum { KJI_TIME_TEXT = 48 };
-/* With six digits, UTC. */
-char *kji_time_text(int64_t us, char text[KJI_TIME_TEXT]);
-/* Local time, whole seconds; "" for KJI_TIME_NONE. */
-char *kji_time_local_text(int64_t us, char text[KJI_TIME_TEXT]);
-int64_t kji_time_now(void);
 
 /* KJ_TRIAL_… of "COMPLETE", …; -1 for none. */
 int kji_trial_state_parse(const char *name);
