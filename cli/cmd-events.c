@@ -101,15 +101,16 @@ static int report_missing(kj_source *source, const char *dir)
     tag_names names = {.n = 0};
     if (kj_source_list_tags(source, add_tag_name, &names, &err) < 0)
         return cli_fail(&err);
+    char more[40] = "";
+    if (names.n_left > 0)
+        snprintf(more, sizeof more, " and %llu more", (unsigned long long)names.n_left);
     if (names.n == 0)
         cli_error("%s: there are no scalars below it", dir);
-    else if (names.n_left > 0)
-        cli_error("%s: no tag '%s'%s%s; there is: %s and %llu more", dir, wanted_tag,
-                  wanted_run ? " in run " : "", wanted_run ? wanted_run : "", names.text,
-                  (unsigned long long)names.n_left);
+    else if (wanted_tag)
+        cli_error("%s: no tag '%s'%s%s; there is: %s%s", dir, wanted_tag,
+                  wanted_run ? " in run " : "", wanted_run ? wanted_run : "", names.text, more);
     else
-        cli_error("%s: no tag '%s'%s%s; there is: %s", dir, wanted_tag,
-                  wanted_run ? " in run " : "", wanted_run ? wanted_run : "", names.text);
+        cli_error("%s: no run '%s'; there is: %s%s", dir, wanted_run, names.text, more);
     return CLI_FAILED;
 }
 
@@ -176,6 +177,10 @@ static int print_list(kj_source *source, const char *dir)
     }
     kj_source_stats stats = {.size = sizeof stats};
     kj_source_get_stats(source, &stats);
+    if (cli_table_is_empty(table) && (wanted_tag || wanted_run)) {
+        cli_table_free(table);
+        return report_missing(source, dir);
+    }
     if (stats.points == 0)
         cli_note("%s: no scalars in %llu event files", dir, (unsigned long long)stats.files);
     cli_table_print(table);

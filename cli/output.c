@@ -332,7 +332,10 @@ void cli_print_object(struct json_object *object)
 
 /* ---- tables ---- */
 
-enum { MAX_COLUMNS = 64 };
+enum {
+    MAX_COLUMNS = 64,
+    MAX_WIDTH = 60 /* a longer text shifts what follows in its own row only */
+};
 
 struct cli_table {
     const char *const *columns;
@@ -363,6 +366,11 @@ void cli_table_free(cli_table *table)
         return;
     json_object_put(table->rows);
     free(table);
+}
+
+bool cli_table_is_empty(const cli_table *table)
+{
+    return json_object_array_length(table->rows) == 0;
 }
 
 void cli_table_add_row(cli_table *table)
@@ -440,7 +448,7 @@ static void measure(const cli_table *table, int *widths)
             char *text = cli_cell_text(cell_at(table, r, c));
             int width = width_of(text);
             if (width > widths[c])
-                widths[c] = width;
+                widths[c] = width < MAX_WIDTH ? width : MAX_WIDTH;
             free(text);
         }
     }

@@ -50,6 +50,7 @@ typedef struct cli_table cli_table;
 /* `columns` is ended by NULL and must outlive the table. */
 cli_table *cli_table_new(const char *const *columns);
 void cli_table_free(cli_table *table);
+bool cli_table_is_empty(const cli_table *table);
 /* Adds a row; further calls of cli_table_set fill it. Unset cells are null, "-" in a table. */
 void cli_table_add_row(cli_table *table);
 void cli_table_set(cli_table *table, int column, struct json_object *value); /* takes it over */

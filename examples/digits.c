@@ -21,6 +21,11 @@
 
 enum { PIXELS = 64, CLASSES = 10, MAX_UNITS = 1024, BATCH = 32, TRAINING = 1437, MAX_ROWS = 1797 };
 
+#define USAGE                                                                                 \
+    "usage: digits [--epochs N] [--lr X] [--units N] [--seed N] [--fifo PATH] [--step-ms N] " \
+    "[--data "                                                                                \
+    "FILE]"
+
 typedef struct options {
     long epochs;
     double lr;
@@ -354,10 +359,7 @@ static void print_warning(void *userdata, int level, const char *message)
 
 static int usage(const char *problem)
 {
-    fprintf(stderr,
-            "digits: %s\nusage: digits [--epochs N] [--lr X] [--units N] [--seed N] [--fifo PATH] "
-            "[--step-ms N] [--data FILE]\n",
-            problem);
+    fprintf(stderr, "digits: %s\n%s\n", problem, USAGE);
     return 2;
 }
 
@@ -406,6 +408,10 @@ int main(int argc, char **argv)
 {
     options opt = {.epochs = 20, .lr = 0.05, .units = 32, .data = DIGITS_CSV};
     char problem[200];
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        puts(USAGE);
+        return 0;
+    }
     for (int k = 1; k < argc; k += 2) {
         if (k + 1 == argc || parse_option(argv[k], argv[k + 1], &opt) < 0) {
             snprintf(problem, sizeof problem, "cannot use %.60s %.60s", argv[k],

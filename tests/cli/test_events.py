@@ -74,6 +74,17 @@ def test_missing_tag_lists_what_exists(place, logs):
     assert done.stdout == ""
     done = place.kajitori("events", logs, "--tag", "acc", "--run", "train", status=1)
     assert "no tag 'acc' in run train" in done.stderr
+    assert place.kajitori("events", logs, "--list", "--tag", "los", status=1).stdout == ""
+    done = place.kajitori("events", logs, "--run", "test", status=1)
+    assert done.stderr.startswith(f"kajitori: {logs}: no run 'test'; there is: loss (in train), ")
+
+
+def test_a_long_name_does_not_widen_the_table(place, logs):
+    writer = EventWriter(logs / "train", "events.out.tfevents.1796045800.host")
+    writer.add("x" * 300, 1, 4.0)
+    writer.close()
+    lines = place.kajitori("events", logs).stdout.splitlines()
+    assert [len(line) < 200 for line in lines] == [True, True, False, True, True]
 
 
 def test_missing_folder(place, tmp_path):
