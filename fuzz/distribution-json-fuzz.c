@@ -9,40 +9,34 @@
 #include "mem.h"
 #include "optuna-json.h"
 
+#include "fuzz.h"
+
 #include <math.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool holds)
-{
-    if (!holds)
-        __builtin_trap();
-}
 
 static void check_distribution(const char *text)
 {
     kji_distribution *first = NULL, *second = NULL;
     kj_error err = KJ_ERROR_INIT;
     int r = kji_distribution_parse(text, &first, &err);
-    require(r == 0 || err.message[0] != 0);
+    check(r == 0 || err.message[0] != 0);
     if (r < 0)
         return;
     KJI_CLEANUP(kji_freep) char *once = kji_distribution_text(first);
-    require(once && kji_distribution_parse(once, &second, &err) == 0);
+    check(once && kji_distribution_parse(once, &second, &err) == 0);
     KJI_CLEANUP(kji_freep) char *twice = kji_distribution_text(second);
     const kj_distribution *d = &first->is;
-    require(d->kind == second->is.kind);
-    require(d->step != 0 || strcmp(once, twice) == 0);
+    check(d->kind == second->is.kind);
+    check(d->step != 0 || strcmp(once, twice) == 0);
     double internal = kji_distribution_first(first);
     kj_value value;
     if (!isnan(d->low) && !isnan(d->high) && isfinite(d->low))
-        require(kji_distribution_contains(first, internal));
+        check(kji_distribution_contains(first, internal));
     if (kji_distribution_to_external(first, internal, &value, NULL) == 0 &&
         kji_distribution_to_internal(first, &value, &internal, NULL) == 0)
         (void)kji_distribution_contains(first, internal);
     (void)kji_distribution_is_single(first);
-    require(kji_distribution_check_compatible("x", first, second, NULL) == 0);
+    check(kji_distribution_check_compatible("x", first, second, NULL) == 0);
     kji_distribution_unref(first);
     kji_distribution_unref(second);
 }
@@ -51,8 +45,8 @@ static int count_member(void *userdata, const char *key, const char *json, kj_er
 {
     kji_strbuf again = KJI_STRBUF_INIT;
     (void)key;
-    require(kji_optuna_json_rewrite(json, strlen(json), &again, err) == 0);
-    require(strcmp(again.text, json) == 0);
+    check(kji_optuna_json_rewrite(json, strlen(json), &again, err) == 0);
+    check(strcmp(again.text, json) == 0);
     kji_strbuf_done(&again);
     ++*(size_t *)userdata;
     return 0;
@@ -65,8 +59,8 @@ static void check_members(const char *text)
     size_t n = 0;
     int good = kji_optuna_json_rewrite(text, strlen(text), &whole, NULL);
     int r = kji_optuna_json_members(text, count_member, &n, NULL);
-    require(good == 0 ? r == 0 || r == KJ_EARG : r == good);
-    require(r != 0 || (n > 0) == (strcmp(whole.text, "{}") != 0));
+    check(good == 0 ? r == 0 || r == KJ_EARG : r == good);
+    check(r != 0 || (n > 0) == (strcmp(whole.text, "{}") != 0));
     kji_strbuf_done(&whole);
 }
 
@@ -75,9 +69,9 @@ static void check_rewriting(const char *text, size_t size)
     kji_strbuf once = KJI_STRBUF_INIT, twice = KJI_STRBUF_INIT;
     if (kji_optuna_json_rewrite(text, size, &once, NULL) == 0) {
         for (size_t k = 0; k < once.size; k++)
-            require(once.text[k] >= 0x20 && once.text[k] < 0x7f);
-        require(kji_optuna_json_rewrite(once.text, once.size, &twice, NULL) == 0);
-        require(strcmp(once.text, twice.text) == 0);
+            check(once.text[k] >= 0x20 && once.text[k] < 0x7f);
+        check(kji_optuna_json_rewrite(once.text, once.size, &twice, NULL) == 0);
+        check(strcmp(once.text, twice.text) == 0);
     }
     kji_strbuf_done(&once);
     kji_strbuf_done(&twice);

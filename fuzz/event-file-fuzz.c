@@ -10,11 +10,11 @@
 
 #include "mem.h"
 
+#include "fuzz.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct tally {
     uint64_t n, sum;

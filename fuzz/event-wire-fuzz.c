@@ -2,10 +2,9 @@
 /* The bytes are one event. Tags lie within it, and a second scan gives the same. */
 #include "event-wire.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include <string.h>
 
 static int scan(const kji_event *event, const uint8_t *data, size_t size, size_t *ret_n)
 {

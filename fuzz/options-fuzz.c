@@ -3,11 +3,10 @@
  * line. */
 #include "options.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include <math.h>
+#include <string.h>
 
 typedef struct sample {
     int64_t count;
@@ -22,12 +21,6 @@ static const kji_option options[] = {
     {"loud", KJ_TYPE_BOOL, 0, offsetof(sample, loud), "no", 0, 0, "how loud"},
 };
 
-static void require(int holds)
-{
-    if (!holds)
-        __builtin_trap();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     kj_error err = KJ_ERROR_INIT;
@@ -37,12 +30,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     int r = kji_options_parse(options, sizeof options / sizeof *options, "x", text, &s, &err);
     if (r == 0) {
-        require(s.count >= 1 && s.rate >= 0 && s.rate <= 1);
-        require(s.loud == 0 || s.loud == 1);
+        check(s.count >= 1 && s.rate >= 0 && s.rate <= 1);
+        check(s.loud == 0 || s.loud == 1);
     } else {
-        require(r == KJ_EARG && err.message[0] != 0);
+        check(r == KJ_EARG && err.message[0] != 0);
         for (const char *c = err.message; *c; c++)
-            require((unsigned char)*c >= 0x20);
+            check((unsigned char)*c >= 0x20);
     }
     free(text);
     return 0;

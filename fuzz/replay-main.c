@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a fuzz target over files, and the files of folders, given as arguments: the corpus as an
  * ordinary test, without a fuzzer. Prints how many. */
+#include "fuzz.h"
+
 #include <dirent.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int replay_file(const char *path)
 {

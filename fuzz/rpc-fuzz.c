@@ -5,15 +5,9 @@
 #include "json.h"
 #include "rpc.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
 
-static void check(bool good)
-{
-    if (!good)
-        abort();
-}
+#include <string.h>
 
 static void check_command(struct json_object *params)
 {
@@ -29,7 +23,6 @@ static void check_command(struct json_object *params)
     kji_command_free(command);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     kji_rpc_request request;

@@ -5,16 +5,9 @@
 #include "mem.h"
 #include "strbuf.h"
 
-#include <stdint.h>
+#include "fuzz.h"
+
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool holds)
-{
-    if (!holds)
-        __builtin_trap();
-}
 
 static char *double_braces(const char *text)
 {

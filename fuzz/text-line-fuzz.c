@@ -4,22 +4,15 @@
 #include "text-line.h"
 #include "utf8.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
 
-static void check(bool good)
-{
-    if (!good)
-        abort();
-}
+#include <string.h>
 
 static void check_text(const char *text)
 {
     check(strlen(text) <= KJI_LINE_MAX && kji_utf8_valid(text, strlen(text)));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     static kji_text_line line;

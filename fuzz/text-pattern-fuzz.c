@@ -7,9 +7,9 @@
 
 #include "mem.h"
 
-#include <string.h>
+#include "fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include <string.h>
 
 static size_t cut(kji_pattern *pattern, const char *text, size_t size, size_t piece)
 {
