@@ -38,8 +38,9 @@ void kji_params_done(kji_params *params)
 
 static int check(const kj_param *from, const kji_domain *domain, kj_error *err)
 {
-    if (from->size < sizeof *from)
-        return kji_fail(err, KJ_EARG, "kj_param.size is %u, not %zu", from->size, sizeof *from);
+    int r = kji_check_size(from->size, sizeof *from, "kj_param", err);
+    if (r < 0)
+        return r;
     if (!from->name || !kji_name_valid(from->name) || kji_is_reserved_key(from->name))
         return kji_fail(err, KJ_EARG,
                         "\"%.80s\" cannot name a parameter: a letter, then up to 63 letters, "

@@ -288,12 +288,12 @@ static int check_options(const kj_run_options *options, kj_error *err)
 int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
 {
     kj_run_options options = KJ_RUN_OPTIONS_INIT;
-    if (from && from->size < sizeof options)
-        return kji_fail(err, KJ_EARG, "kj_run_options.size is %u, not %zu", from->size,
-                        sizeof options);
+    int r = from ? kji_check_size(from->size, sizeof options, "kj_run_options", err) : 0;
+    if (r < 0)
+        return r;
     if (from)
         options = *from;
-    int r = check_options(&options, err);
+    r = check_options(&options, err);
     if (r < 0)
         return r;
     kj_run *run = new_run(&options);

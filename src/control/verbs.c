@@ -35,14 +35,15 @@ void kji_own_verbs_done(kji_own_verbs *verbs)
 
 static int copy_arg(const kj_arg *from, kji_verb_arg *to, kj_error *err)
 {
-    if (from->size < sizeof *from)
-        return kji_fail(err, KJ_EARG, "kj_arg.size is %u, not %zu", from->size, sizeof *from);
+    int r = kji_check_size(from->size, sizeof *from, "kj_arg", err);
+    if (r < 0)
+        return r;
     if (!from->name || !kji_name_valid(from->name) || kji_is_reserved_key(from->name))
         return kji_fail(err, KJ_EARG, "\"%.80s\" cannot name an argument",
                         from->name ? from->name : "");
     to->domain = (kji_domain){from->type, from->flags & 7, from->min, from->max};
     to->required = from->flags & KJ_ARG_REQUIRED;
-    int r = kji_domain_check(&to->domain, from->name, err);
+    r = kji_domain_check(&to->domain, from->name, err);
     if (r < 0)
         return r;
     to->name = strdup(from->name);
@@ -71,8 +72,9 @@ static int copy_args(const kj_verb *from, kji_verb *verb, kj_error *err)
 
 static int check_own_verb(const kji_own_verbs *verbs, const kj_verb *from, kj_error *err)
 {
-    if (from->size < sizeof *from)
-        return kji_fail(err, KJ_EARG, "kj_verb.size is %u, not %zu", from->size, sizeof *from);
+    int r = kji_check_size(from->size, sizeof *from, "kj_verb", err);
+    if (r < 0)
+        return r;
     const char *name = from->name ? from->name : "";
     bool is_lower = strpbrk(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == NULL;
     if (!kji_name_valid(name) || !is_lower)
