@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -299,6 +300,22 @@ static int check_trials_dir(const char *dir, kj_error *err)
     return 0;
 }
 
+/* ---- open files ---- */
+
+/* A trial has its folder and three descriptors of its metric; a start needs some more. */
+static int check_open_files(uint32_t jobs, kj_error *err)
+{
+    enum { OF_A_TRIAL = 5, OF_OURS = 40 };
+    struct rlimit limit;
+    rlim_t needed = (rlim_t)jobs * OF_A_TRIAL + OF_OURS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur >= needed)
+        return 0;
+    return kji_fail(err, KJ_EARG,
+                    "%u jobs at once need %llu open files, the limit is %llu (ulimit -n raises it)",
+                    jobs, (unsigned long long)needed, (unsigned long long)limit.rlim_cur);
+}
+
 /* ---- all of it ---- */
 
 static char *default_trials_dir(const char *study)
@@ -355,7 +372,9 @@ int kji_tune_config_init(kji_tune_config *config, const kj_tune_options *options
     config->n_trials = options->n_trials;
     config->on_event = options->on_event;
     config->userdata = options->userdata;
-    int r = copy_texts(config, options, err);
+    int r = check_open_files(config->jobs, err);
+    if (r >= 0)
+        r = copy_texts(config, options, err);
     if (r >= 0)
         r = parse_params(config, options, err);
     if (r < 0)

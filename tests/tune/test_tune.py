@@ -603,6 +603,20 @@ def test_a_second_worker_is_refused(study):
     assert tune.wait() == 130
 
 
+def test_workers_in_several_folders(study):
+    """Also those that begin a study at the same moment agree about it."""
+    study.options = ["--pruner", "none"]
+    for trials in (5, 10):
+        tunes = [study.start(trials, "--trials-dir", name) for name in ("a", "b", "c")]
+        assert [tune.wait() for tune in tunes] == [0, 0, 0], [tune.err for tune in tunes]
+        states = study.states()
+        assert trials <= len(states) < trials + 3
+        assert states == [(number, "COMPLETE") for number in range(len(states))]
+    folders = [set(os.listdir(study.folder / name)) for name in ("a", "b", "c")]
+    numbers = sorted(int(name) for folder in folders for name in folder if name.isdigit())
+    assert numbers == list(range(len(states)))
+
+
 # ---- bad input: one clear line, the right status, nothing written ----
 
 
