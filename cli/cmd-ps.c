@@ -12,33 +12,39 @@ enum { ID, NAME, STATE, STEP, FRAMEWORK, STARTED, STUDY, TRIAL, PID };
 static const char *const columns[] = {"id",      "name",  "state", "step", "framework",
                                       "started", "study", "trial", "pid",  NULL};
 
-/* The answer to "status", or NULL when the run does not give one. */
-static struct json_object *ask_status(const kj_run_info *info)
+/* The answer to "status", or why there is none. */
+typedef struct reply {
+    struct json_object *status;
+    int code;
+} reply;
+
+static reply ask_status(const kj_run_info *info)
 {
     kj_client *client;
     char *json;
-    struct json_object *status = NULL;
-    if (kj_client_open_within(info->dir, ANSWER_MS, &client, NULL) < 0)
-        return NULL;
-    if (kj_client_call(client, "status", NULL, ANSWER_MS, &json, NULL) >= 0) {
-        status = json_tokener_parse(json);
+    reply answer = {.code = kj_client_open_within(info->dir, ANSWER_MS, &client, NULL)};
+    if (answer.code < 0)
+        return answer;
+    answer.code = kj_client_call(client, "status", NULL, ANSWER_MS, &json, NULL);
+    if (answer.code >= 0) {
+        answer.status = json_tokener_parse(json);
         kj_free(json);
     }
     kj_client_close(client);
-    return status;
+    return answer;
 }
 
 typedef struct inquiry {
     const kj_run_list *list;
     atomic_size_t next;
-    struct json_object **answers; /* one for each run, NULL for none */
+    reply *replies; /* one for each run */
 } inquiry;
 
 static void *ask_some(void *userdata)
 {
     inquiry *all = userdata;
     for (size_t k; (k = atomic_fetch_add(&all->next, 1)) < kj_run_list_size(all->list);)
-        all->answers[k] = ask_status(kj_run_list_get(all->list, k));
+        all->replies[k] = ask_status(kj_run_list_get(all->list, k));
     return NULL;
 }
 
@@ -53,6 +59,20 @@ static void ask_all(inquiry *all)
     ask_some(all);
     while (n > 0)
         pthread_join(askers[--n], NULL);
+}
+
+/* Whether a run that hung up is no longer there: it ended between the list and the question. */
+static bool has_ended(const kj_run_info *info, int code)
+{
+    kj_run_list *list;
+    if ((code != KJ_ENORUN && code != KJ_EENDED) ||
+        kj_run_list_load(cli.runtime_dir, &list, NULL) < 0)
+        return false;
+    bool found = false;
+    for (uint64_t k = 0; k < kj_run_list_size(list); k++)
+        found = found || strcmp(kj_run_list_get(list, k)->id, info->id) == 0;
+    kj_run_list_free(list);
+    return !found;
 }
 
 static void add_text(cli_table *table, int column, const char *text)
@@ -95,8 +115,8 @@ static int run_ps(int n_words, const char *const *words)
     if (kj_run_list_load(cli.runtime_dir, &list, &err) < 0)
         return cli_fail(&err);
     size_t n = kj_run_list_size(list);
-    inquiry all = {.list = list, .answers = calloc(n + 1, sizeof *all.answers)};
-    if (!all.answers) {
+    inquiry all = {.list = list, .replies = calloc(n + 1, sizeof *all.replies)};
+    if (!all.replies) {
         kj_run_list_free(list);
         cli_error("out of memory");
         return CLI_FAILED;
@@ -106,12 +126,13 @@ static int run_ps(int n_words, const char *const *words)
     ask_all(&all);
     cli_table *table = cli_table_new(columns);
     for (size_t k = 0; k < n; k++) {
-        add_run(table, kj_run_list_get(list, k), all.answers[k]);
-        json_object_put(all.answers[k]);
+        if (!has_ended(kj_run_list_get(list, k), all.replies[k].code))
+            add_run(table, kj_run_list_get(list, k), all.replies[k].status);
+        json_object_put(all.replies[k].status);
     }
     cli_table_print(table);
     cli_table_free(table);
-    free(all.answers);
+    free(all.replies);
     kj_run_list_free(list);
     return CLI_DONE;
 }

@@ -155,6 +155,14 @@ def test_ps_of_a_run_that_does_not_answer(place, fake):
     assert place.json("ps")[0]["state"] == "silent"
 
 
+def test_ps_of_a_run_that_ends_meanwhile(place, fake):
+    def end(_):
+        run._lock.close()
+
+    run = fake(answers={"status": end})
+    assert place.json("ps") == []
+
+
 def test_columns_of_wide_characters(place, fake):
     fake("a-1", {"status": STATUS}, {"name": "学習ア1"})
     fake("b-2", {"status": STATUS}, {"name": "bert"})
