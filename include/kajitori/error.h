@@ -84,7 +84,7 @@ enum kj_log_level { KJ_LOG_ERROR = 3, KJ_LOG_WARNING = 4, KJ_LOG_INFO = 6, KJ_LO
  * Where warnings go, those of libkajitori-engine too. The libraries print nothing by themselves:
  * without a hook their warnings are dropped. The hook may be called from any thread, for example
  * the control thread of a run; it must not call back into the run. NULL switches it off.
- * Process-wide; the newest call wins.
+ * Process-wide; the newest call wins; when memory is gone the former hook stays.
  */
 typedef void (*kj_log_fn)(void *userdata, int level, const char *message);
 KJ_API void kj_log_set(kj_log_fn log, void *userdata);

@@ -12,8 +12,12 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void test_error_is_one_printable_line(void **state)
 {
@@ -193,6 +197,43 @@ static void test_atomic_write_and_read(void **state)
     kji_test_remove_tree(root);
 }
 
+static atomic_bool over;
+
+static void drop(void *userdata, int level, const char *message)
+{
+    (void)userdata, (void)level, (void)message;
+}
+
+static void *log_on_and_on(void *unused)
+{
+    (void)unused;
+    while (!over)
+        kji_log(KJ_LOG_WARNING, "%s", "");
+    return NULL;
+}
+
+static void test_a_forked_child_can_log(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    kj_log_set(drop, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, log_on_and_on, NULL), 0);
+    for (int k = 0; k < 100; k++) {
+        int status;
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(10); /* ends a child that waits for ever */
+            kji_log(KJ_LOG_WARNING, "%s", "");
+            _exit(0);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+    over = true;
+    pthread_join(thread, NULL);
+    kj_log_set(NULL, NULL);
+}
+
 static void test_utf8(void **state)
 {
     (void)state;
@@ -242,6 +283,7 @@ int main(void)
         cmocka_unit_test(test_json_doubles_round_trip),
         cmocka_unit_test(test_private_folder_is_checked),
         cmocka_unit_test(test_atomic_write_and_read),
+        cmocka_unit_test(test_a_forked_child_can_log),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_where_nothing_is_is_no_network),
     };

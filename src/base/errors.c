@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,24 +144,43 @@ void kji_give_struct(void *to, const void *from, size_t size)
     memcpy(to, &given, sizeof given);
 }
 
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-static kj_log_fn log_hook;
-static void *log_userdata;
+/* The hook is read without a lock, so that a child of fork never waits for a thread that it does
+ * not have. Hence a record is never changed or freed; one that is set again is used again. */
+typedef struct hook_record {
+    kj_log_fn log;
+    void *userdata;
+    struct hook_record *next;
+} hook_record;
+
+static _Atomic(hook_record *) current_hook;
+static hook_record *known_hooks;
+static pthread_mutex_t hooks_lock = PTHREAD_MUTEX_INITIALIZER; /* of those who set */
+
+static hook_record *need_hook(kj_log_fn log, void *userdata)
+{
+    for (hook_record *hook = known_hooks; hook; hook = hook->next)
+        if (hook->log == log && hook->userdata == userdata)
+            return hook;
+    hook_record *hook = malloc(sizeof *hook);
+    if (!hook)
+        return NULL;
+    *hook = (hook_record){log, userdata, known_hooks};
+    known_hooks = hook;
+    return hook;
+}
 
 void kj_log_set(kj_log_fn log, void *userdata)
 {
-    pthread_mutex_lock(&log_lock);
-    log_hook = log;
-    log_userdata = userdata;
-    pthread_mutex_unlock(&log_lock);
+    pthread_mutex_lock(&hooks_lock);
+    hook_record *hook = log ? need_hook(log, userdata) : NULL;
+    if (hook || !log)
+        atomic_store(&current_hook, hook);
+    pthread_mutex_unlock(&hooks_lock);
 }
 
 void kji_log(int level, const char *format, ...)
 {
-    pthread_mutex_lock(&log_lock);
-    kj_log_fn hook = log_hook;
-    void *userdata = log_userdata;
-    pthread_mutex_unlock(&log_lock);
+    const hook_record *hook = atomic_load(&current_hook);
     if (!hook)
         return;
     char message[1000];
@@ -169,7 +189,7 @@ void kji_log(int level, const char *format, ...)
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     blank_control_bytes(message);
-    hook(userdata, level, message);
+    hook->log(hook->userdata, level, message);
 }
 
 /* Levenshtein distance of two short names, at most `limit`. */
