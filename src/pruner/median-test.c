@@ -53,6 +53,30 @@ static void test_a_cut_says_why(void **state)
     kji_history_free(h);
 }
 
+static void expect_reason(double threshold, double value, const char *text)
+{
+    kji_history *h = kji_history_new(KJ_DIRECTION_MINIMIZE);
+    for (int k = 0; k < 6; k++)
+        add_complete(h, (double[]){threshold}, 1);
+    kji_decision d = decide(NULL, h, (double[]){value}, 1);
+    assert_string_equal(d.reason, text);
+    assert_true(d.value == value && d.threshold == threshold);
+    kji_history_free(h);
+}
+
+static void test_reasons_are_short(void **state)
+{
+    (void)state;
+    expect_reason(0.8025305271148682, 2.3081398010253906,
+                  "best 2.30814 until step 0 is worse than the median 0.802531 of 6 trials");
+    expect_reason(1.23456789e-7, 123456789.0,
+                  "best 123457000.0 until step 0 is worse than the median 1.23457e-07 of 6 trials");
+    expect_reason(1.00000001, 1.00000002,
+                  "best 1.00000002 until step 0 is worse than the median 1.00000001 of 6 trials");
+    expect_reason(0.0, 1e-300, "best 1e-300 until step 0 is worse than the median 0.0 of 6 trials");
+    expect_reason(1.0, INFINITY, "best inf until step 0 is worse than the median 1.0 of 6 trials");
+}
+
 static void test_what_keeps_a_trial(void **state)
 {
     (void)state;
@@ -94,6 +118,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_cut_says_why),
+        cmocka_unit_test(test_reasons_are_short),
         cmocka_unit_test(test_what_keeps_a_trial),
         cmocka_unit_test(test_options_are_checked),
     };

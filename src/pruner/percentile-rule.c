@@ -48,14 +48,30 @@ static const char *why_not_now(const kji_percentile_rule *rule, const kji_histor
     return NULL;
 }
 
+/* To six digits, for people. */
+static double rounded(double value)
+{
+    double digits = 5 - floor(log10(fabs(value)));
+    if (!isfinite(digits) || fabs(digits) > 22) /* beyond, powers of ten are not exact */
+        return value;
+    double power = pow(10, fabs(digits));
+    return digits < 0 ? round(value / power) * power : round(value * power) / power;
+}
+
+/* The decision has the exact numbers; they are shown where rounding would make them equal. */
 static void explain(const kji_percentile_rule *rule, kji_decision *decision)
 {
-    char value[KJI_DOUBLE_TEXT], threshold[KJI_DOUBLE_TEXT];
+    char value_text[KJI_DOUBLE_TEXT], threshold_text[KJI_DOUBLE_TEXT];
+    double value = rounded(decision->value), threshold = rounded(decision->threshold);
+    if (value == threshold) {
+        value = decision->value;
+        threshold = decision->threshold;
+    }
     snprintf(decision->reason, sizeof decision->reason,
              "best %s until step %lld is %s than the %s %s of %llu trial%s",
-             kji_double_text(decision->value, value), (long long)decision->step,
+             kji_double_text(value, value_text), (long long)decision->step,
              decision->prune ? "worse" : "not worse", rule->what,
-             kji_double_text(decision->threshold, threshold), (unsigned long long)decision->n_peers,
+             kji_double_text(threshold, threshold_text), (unsigned long long)decision->n_peers,
              decision->n_peers == 1 ? "" : "s");
 }
 
