@@ -84,8 +84,8 @@ KJ_API int kj_tune_open(const kj_tune_options *options, kj_tune **ret_tune, kj_e
 /*
  * Works until n_trials are finished: 0. KJ_EINTERRUPTED after kj_tune_interrupt. KJ_EFAILED when
  * the program cannot work at all (its first three trials, or all if n_trials is less, failed before
- * they had a value; those that run then go on to their end): the message has the end of
- * its output.
+ * they had a value): the message has the end of its output. KJ_EIO when the folder of a trial
+ * cannot be written. In both cases nothing more is started, and those that run go on to their end.
  */
 KJ_API int kj_tune_run(kj_tune *tune, kj_error *err);
 

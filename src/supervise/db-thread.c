@@ -280,14 +280,54 @@ static int tell(kji_db *db, kj_trial *trial, int state, double value, kj_error *
     return r;
 }
 
+/* Whether the parameters of trial `number` shall be enqueued again: not when they have been, and
+ * with KJI_RETRY_ONCE not when the trial is a repeat itself. */
+static bool wants_repeat(const kj_trial_list *list, int64_t number, int retry)
+{
+    for (uint64_t k = 0; k < kj_trial_list_size(list); k++) {
+        const kj_trial_info *trial = kj_trial_list_get(list, k);
+        int64_t of;
+        if (!get_retry_of(trial, &of))
+            continue;
+        if (of == number || (trial->number == number && retry == KJI_RETRY_ONCE))
+            return false;
+    }
+    return true;
+}
+
+static int enqueue_again(kji_db *db, kji_db_job *job)
+{
+    kj_trial_list *list;
+    int r = list_trials(db, &list, &job->err);
+    if (r < 0)
+        return r;
+    bool repeat = wants_repeat(list, job->number, job->retry);
+    kj_trial_list_free(list);
+    if (!repeat)
+        return 0;
+    KJI_CLEANUP(kji_freep)
+    char *attributes = kji_format("{\"kajitori:retry_of\":%" PRId64 "}", job->number);
+    if (!attributes)
+        return kji_fail_memory(&job->err);
+    int64_t number;
+    patience p = {0};
+    do
+        r = kj_study_enqueue(db->options.study, job->params_json, attributes, &number, &job->err);
+    while (try_again(db, r, &p, &job->err));
+    return r;
+}
+
 /* A trial was claimed and cannot be started: it must not stay RUNNING. The first error counts. */
 static void abandon(kji_db *db, kji_db_job *job)
 {
-    kj_error ignored = KJ_ERROR_INIT;
-    set_text(db, job->trial, "kajitori:error", job->err.message, &ignored);
-    if (tell(db, job->trial, KJ_TRIAL_FAIL, 0, &ignored) < 0)
+    kj_error first = job->err;
+    set_text(db, job->trial, "kajitori:error", first.message, &job->err);
+    if (job->no_folder)
+        enqueue_again(db, job);
+    if (tell(db, job->trial, KJ_TRIAL_FAIL, 0, &job->err) < 0)
         kj_trial_free(job->trial);
     job->trial = NULL;
+    job->err = first;
 }
 
 static bool claims_no_more(kji_db *db)
@@ -296,6 +336,17 @@ static bool claims_no_more(kji_db *db)
     bool no_more = db->claim_no_more;
     pthread_mutex_unlock(&db->lock);
     return no_more;
+}
+
+static int make_folder(kji_db *db, kji_db_job *job)
+{
+    int r = kji_trial_dir_create(db->options.trials_fd, job->number, &job->dir_fd, &job->lock_fd,
+                                 &job->err);
+    if (r >= 0)
+        return r;
+    job->no_folder = true;
+    job->retry = KJI_RETRY;
+    return kji_fail_prefix(&job->err, r, "%s", db->options.trials_dir);
 }
 
 static int do_ask(kji_db *db, kji_db_job *job)
@@ -315,13 +366,9 @@ static int do_ask(kji_db *db, kji_db_job *job)
         return r;
     db->n_open++;
     job->number = kj_trial_get_number(job->trial);
-    /* At once: from here on a worker that dies leaves a folder by which the next one finds it. */
-    r = kji_trial_dir_create(db->options.trials_fd, job->number, &job->dir_fd, &job->lock_fd,
-                             &job->err);
-    if (r < 0)
-        kji_fail_prefix(&job->err, r, "%s", db->options.trials_dir);
-    else
-        r = draw_parameters(db, job);
+    r = draw_parameters(db, job);
+    if (r >= 0)
+        r = make_folder(db, job);
     if (r < 0)
         abandon(db, job);
     return r;
@@ -366,43 +413,6 @@ static int do_report(kji_db *db, kji_db_job *job)
 }
 
 /* ---- TELL ---- */
-
-/* Whether the parameters of trial `number` shall be enqueued again: not when they have been, and
- * with KJI_RETRY_ONCE not when the trial is a repeat itself. */
-static bool wants_repeat(const kj_trial_list *list, int64_t number, int retry)
-{
-    for (uint64_t k = 0; k < kj_trial_list_size(list); k++) {
-        const kj_trial_info *trial = kj_trial_list_get(list, k);
-        int64_t of;
-        if (!get_retry_of(trial, &of))
-            continue;
-        if (of == number || (trial->number == number && retry == KJI_RETRY_ONCE))
-            return false;
-    }
-    return true;
-}
-
-static int enqueue_again(kji_db *db, kji_db_job *job)
-{
-    kj_trial_list *list;
-    int r = list_trials(db, &list, &job->err);
-    if (r < 0)
-        return r;
-    bool repeat = wants_repeat(list, job->number, job->retry);
-    kj_trial_list_free(list);
-    if (!repeat)
-        return 0;
-    KJI_CLEANUP(kji_freep)
-    char *attributes = kji_format("{\"kajitori:retry_of\":%" PRId64 "}", job->number);
-    if (!attributes)
-        return kji_fail_memory(&job->err);
-    int64_t number;
-    patience p = {0};
-    do
-        r = kj_study_enqueue(db->options.study, job->params_json, attributes, &number, &job->err);
-    while (try_again(db, r, &p, &job->err));
-    return r;
-}
 
 /* Remembers who had the newest stop that was applied. */
 static int look_for_stop(void *userdata, const char *line)

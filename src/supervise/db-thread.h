@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 enum kji_db_kind {
-    KJI_DB_ASK,    /* claim or create a trial, make its folder, draw its parameters */
+    KJI_DB_ASK,    /* claim or create a trial, draw its parameters, make its folder */
     KJI_DB_REPORT, /* store points, ask the pruner after each */
     KJI_DB_TELL,   /* store the end state */
     KJI_DB_BUSY    /* an answer without a job: the database is locked, `err` says more */
@@ -44,7 +44,9 @@ typedef struct kji_db_job {
     kj_trial *trial;
     int64_t number;
     /* out, ASK */
-    bool none; /* enough trials are finished or running */
+    bool none;      /* enough trials are finished or running */
+    bool no_folder; /* there was no room for the trial's folder, as `err` says; its parameters wait
+                       to be tried again */
     int dir_fd;
     int lock_fd;
     char **values;     /* one text for each parameter, in their order */

@@ -54,14 +54,24 @@ static void judge_exit(kji_trial_run *run, const kji_trial_exit *ended, kji_db_j
     job->run_id = strdup(run->record.run_id);
 }
 
+/* The folder took no more, so it will take no other trial's files either. */
+static void judge_unwritten(kji_trial_run *run, kji_db_job *job)
+{
+    kj_error why = KJ_ERROR_INIT;
+    kji_fail(&why, KJ_EIO, "its shim could not write into %s/%lld%s",
+             run->worker->config->trials_dir, (long long)run->number,
+             kji_trial_dir_is_gone(run->dir_fd) ? ", which was removed" : " (disk full?)");
+    job->error = kji_format("%s; its parameters wait to be tried again", why.message);
+    job->retry = KJI_RETRY_ONCE;
+    kji_fail_prefix(&why, KJ_EIO, "trial %lld", (long long)run->number);
+    kji_worker_start_no_more(run->worker, &why);
+}
+
 static void judge_lost(kji_trial_run *run, kji_db_job *job)
 {
     job->state = KJ_TRIAL_FAIL;
     if (run->shim_status == SHIM_FAILED) {
-        job->error = kji_format("its shim could not write into %s/%lld%s",
-                                run->worker->config->trials_dir, (long long)run->number,
-                                kji_trial_dir_is_gone(run->dir_fd) ? ", which was removed"
-                                                                   : " (disk full?)");
+        judge_unwritten(run, job);
         return;
     }
     int killed = kji_trial_dir_sweep(run->record.run_id);
@@ -90,6 +100,7 @@ int kji_trial_outcome(kji_trial_run *run, kji_db_job *job, kj_error *err)
             kji_trial_dir_sweep(run->record.run_id);
     } else if (run->start_error) {
         job->error = strdup(run->start_error);
+        job->retry = run->no_room ? KJI_RETRY : KJI_RETRY_NO;
     } else if (seen < 0) {
         judge_lost(run, job);
     } else {

@@ -273,8 +273,10 @@ static int start_program(kji_trial_run *run, char **argv, int lock_fd, kj_error 
                                    err);
     if (r >= 0)
         r = spawn(run, argv, lock_fd, err);
-    if (r < 0)
-        return r;
+    if (r < 0) {
+        run->no_room = true;
+        return kji_fail_prefix(err, r, "%s/%" PRId64, run->worker->config->trials_dir, run->number);
+    }
     run->shim_pid = run->process.pid;
     run->stage = KJI_STAGE_RUNNING;
     return kji_trial_metric_follow(run, err);
@@ -299,6 +301,8 @@ static int start_expanded(kji_trial_run *run, kji_db_job *job, kj_error *err)
     kj_error why = KJ_ERROR_INIT;
     if (start_program(run, argv, job->lock_fd, &why) < 0) {
         run->start_error = strdup(why.message);
+        if (run->no_room)
+            kji_worker_start_no_more(run->worker, &why);
         if (run->stage == KJI_STAGE_STARTING)
             kji_trial_run_event(run, KJI_EVENT_ENDED);
         else

@@ -67,6 +67,12 @@ void kji_worker_fatal(kji_worker *worker, const kj_error *err)
     uv_stop(&worker->loop);
 }
 
+void kji_worker_start_no_more(kji_worker *worker, const kj_error *err)
+{
+    if (!worker->hopeless.code)
+        worker->hopeless = *err;
+}
+
 static bool may_start(const kji_worker *worker)
 {
     return !worker->finishing && worker->level == 0 && !worker->no_more && !worker->hopeless.code;
@@ -153,6 +159,10 @@ static void on_claimed(kji_worker *worker, kji_db_job *job)
 {
     worker->n_asking--;
     worker->n_finished = job->n_finished;
+    if (job->no_folder) {
+        kji_worker_start_no_more(worker, &job->err);
+        return;
+    }
     if (job->none) {
         worker->no_more = true;
         return;
@@ -176,7 +186,7 @@ static void handle_answer(kji_worker *worker, kji_db_job *job)
         return;
     }
     worker->said_busy = false;
-    if (job->result < 0) {
+    if (job->result < 0 && !job->no_folder) {
         kji_worker_fatal(worker, &job->err);
         return;
     }

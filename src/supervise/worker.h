@@ -63,7 +63,7 @@ struct kji_worker {
     uint64_t
         n_failed_first; /* ended trials of this call, while all failed before their first value */
     bool works;
-    kj_error hopeless; /* code KJ_EFAILED when it does not */
+    kj_error hopeless; /* why nothing more is started, code 0 when nothing speaks against it */
     bool said_busy;
 };
 
@@ -108,7 +108,8 @@ struct kji_trial_run {
     bool cut;
     char *cut_reason;
     bool interrupted;
-    char *start_error; /* the shim could not be started */
+    char *start_error; /* the program could not be started */
+    bool no_room;      /* because its folder could not be written, or no shim could be made */
     int64_t shim_status;
 };
 
@@ -173,6 +174,8 @@ void kji_worker_emit(kji_worker *worker, int kind, int64_t trial, const char *te
 void kji_worker_emit_event(kji_worker *worker, kj_tune_event *event);
 void kji_worker_warn(kji_worker *worker, int64_t trial, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Because of what `err` says nothing more is started; those that run go on to their end. */
+void kji_worker_start_no_more(kji_worker *worker, const kj_error *err);
 /* Ends the loop because of what `err` says; programs go on under their shims. */
 void kji_worker_fatal(kji_worker *worker, const kj_error *err);
 /* A trial has ended and is stored. */

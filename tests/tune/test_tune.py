@@ -555,6 +555,7 @@ def test_a_worker_killed_before_it_made_the_folder(study):
 
 
 def test_the_trials_folder_is_removed(study):
+    study.options = ["--pruner", "none"]
     study.write("train.py", "print('step=0 loss=1')\nopen('go').read()\n")
     os.mkfifo(study.folder / "go")
     study.program = [sys.executable, "train.py", "{x}"]
@@ -564,8 +565,25 @@ def test_the_trials_folder_is_removed(study):
     (study.folder / "go").write_text("go")
     assert tune.wait() == 1
     assert "its shim could not write into kajitori-trials/train/0, which was removed" in tune.err
-    assert "kajitori-trials/train: cannot make the folder of trial 1" in tune.err
-    assert study.states() == [(0, "FAIL"), (1, "FAIL")]
+    assert study.states() == [(0, "FAIL"), (1, "WAITING")]
+    study.write("train.py", PROGRAM)
+    study.program = [sys.executable, "train.py", "99", "{x}"]
+    rows = study.table(3)
+    assert [row["state"] for row in rows] == ["FAIL"] + ["COMPLETE"] * 3
+    assert rows[0]["params"] == rows[1]["params"]
+
+
+def test_no_room_for_a_folder(study):
+    """A trial that cannot have its folder is not used up, and no further one is tried."""
+    study.options = ["--pruner", "none"]
+    study.run(1)
+    (study.trials_dir / "1").write_text("in the way")
+    done = study.run(3, status=1)
+    assert "kajitori-trials/train: cannot make the folder of trial 1: File exists" in done.stderr
+    assert study.states() == [(0, "COMPLETE"), (1, "FAIL"), (2, "WAITING")]
+    rows = study.table(3)
+    assert [row["state"] for row in rows] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
+    assert rows[1]["params"] == rows[2]["params"]
 
 
 def test_a_killed_shim_is_a_lost_trial_and_repeated_once(study):
