@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A ring of texts behind a mutex. The reader only tries the lock: after a fork the child may find
- * it held by a thread that it does not have, and then simply has no warnings.
+ * A ring of texts behind a mutex, which is taken around fork: so a child never finds it held by a
+ * thread that it does not have. The reader only tries the lock, it never waits.
  */
 #include "bridge.h"
 
@@ -31,8 +31,25 @@ static void keep(void *userdata, int level, const char *message)
     pthread_mutex_unlock(&ring.mutex);
 }
 
+static void hold(void)
+{
+    pthread_mutex_lock(&ring.mutex);
+}
+
+static void release(void)
+{
+    pthread_mutex_unlock(&ring.mutex);
+}
+
+static void hold_around_fork(void)
+{
+    pthread_atfork(hold, release, release);
+}
+
 void kjp_log_start(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, hold_around_fork);
     kj_log_set(keep, NULL);
 }
 

@@ -16,9 +16,11 @@ import threading
 import warnings
 
 import pytest
+from kajitori._ffi import lib
 from training import PATIENCE, applied, ask, last_json, outside, while_polling
 
 import kajitori
+from kajitori import _errors
 
 
 @pytest.fixture
@@ -437,6 +439,35 @@ def test_a_forked_child_is_deaf_and_leaves_the_doors_alone(run):
     assert len(kajitori.runs()) == 1
     assert ask(run, "stop")["step"] == -1
     assert run.should_stop
+
+
+def test_a_forked_child_can_be_warned_while_another_thread_is():
+    """Also by C code: the lock around the kept warnings is not held in the child."""
+    ended = threading.Event()
+
+    def warn():
+        while not ended.is_set():
+            for _ in range(100):
+                lib.kj_log_write(lib.KJ_LOG_WARNING, b"parent")
+
+    thread = threading.Thread(target=warn)
+    thread.start()
+    try:
+        for _ in range(50):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+            if pid == 0:
+                signal.alarm(PATIENCE)  # ends a child that waits for ever
+                lib.kj_log_write(lib.KJ_LOG_WARNING, b"child")
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        ended.set()
+        thread.join()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _errors.warn_pending(1)
 
 
 def test_polling_from_a_second_thread_is_harmless(run):
