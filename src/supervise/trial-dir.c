@@ -124,6 +124,29 @@ int kji_trial_dir_read_record(int dir_fd, kji_trial_record *ret_record, char **r
     return 0;
 }
 
+int kji_trial_dir_write_metric_run(int dir_fd, const char *name, kj_error *err)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = json_object_new_object();
+    json_object_object_add(json, "run", json_object_new_string(name));
+    KJI_CLEANUP(kji_freep) char *text = kji_json_text(json);
+    if (!text)
+        return kji_fail_memory(err);
+    return kji_write_file_atomic(dir_fd, "metric.json", text, strlen(text), err);
+}
+
+int kji_trial_dir_read_metric_run(int dir_fd, char **ret_name, kj_error *err)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
+    int r = read_json(dir_fd, "metric.json", &json, err);
+    if (r < 0)
+        return r;
+    const char *name = kji_json_string(json, "run");
+    if (!name)
+        return kji_fail(err, KJ_EDATA, "metric.json: no run");
+    *ret_name = strdup(name);
+    return *ret_name ? 0 : kji_fail_memory(err);
+}
+
 int kji_trial_dir_read_shim(int dir_fd, pid_t *ret_pid, kj_error *err)
 {
     KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;

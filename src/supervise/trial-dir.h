@@ -5,6 +5,7 @@
  *
  *     lock        locked (flock) while the shim lives
  *     trial.json  what the worker started
+ *     metric.json in which run the metric was found, once it was
  *     shim.json   pids, once the program was started
  *     output.log  the program's standard output and error
  *     exit.json   how it ended; nothing of it is left when this is there
@@ -43,6 +44,11 @@ int kji_trial_dir_write_record(int dir_fd, const kji_trial_record *record, int64
 /* *ret_metric is for free. */
 int kji_trial_dir_read_record(int dir_fd, kji_trial_record *ret_record, char **ret_metric,
                               kj_error *err);
+
+/* In which run (folder) the metric was found first; points of others are not the trial's. */
+int kji_trial_dir_write_metric_run(int dir_fd, const char *name, kj_error *err);
+/* *ret_name is for free. KJ_ENOENT when none was found. */
+int kji_trial_dir_read_metric_run(int dir_fd, char **ret_name, kj_error *err);
 
 /* The shim's pid. KJ_ENOENT while shim.json is not there. */
 int kji_trial_dir_read_shim(int dir_fd, pid_t *ret_pid, kj_error *err);

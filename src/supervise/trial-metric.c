@@ -31,6 +31,20 @@ static void note_other_run(kji_trial_run *run, const kj_point *point)
                     run->run_name, point->run);
 }
 
+static bool is_output(const char *metric)
+{
+    return strncmp(metric, "stdout:", 7) == 0;
+}
+
+/* From now on it is the trial's, also for a worker that takes the trial over. */
+static void take_run(kji_trial_run *run, const char *name)
+{
+    kj_error err = KJ_ERROR_INIT;
+    run->run_name = strdup(name);
+    if (!is_output(run->metric) && kji_trial_dir_write_metric_run(run->dir_fd, name, &err) < 0)
+        kji_worker_warn(run->worker, run->number, "%s", err.message);
+}
+
 static bool is_ours(kji_trial_run *run, const kj_point *point)
 {
     if (run->drop_points) {
@@ -40,7 +54,7 @@ static bool is_ours(kji_trial_run *run, const kj_point *point)
     if (run->adopted && run->record.has_stale && point->wall_time < run->record.start_time)
         return false;
     if (!run->run_name)
-        run->run_name = strdup(point->run);
+        take_run(run, point->run);
     if (run->run_name && strcmp(run->run_name, point->run) != 0) {
         note_other_run(run, point);
         return false;
@@ -97,6 +111,7 @@ int kji_trial_metric_open(kji_trial_run *run, bool drop_old, kj_error *err)
     int r = kj_source_open(run->metric, &options, &run->source, err);
     if (r < 0)
         return r;
+    kji_trial_dir_read_metric_run(run->dir_fd, &run->run_name, NULL); /* none: the next is it */
     if (drop_old) {
         run->drop_points = true;
         while (run->source && read_batch(run))
@@ -222,7 +237,7 @@ char *kji_trial_metric_why_none(kji_trial_run *run)
 {
     if (!run->metric)
         return strdup("it ended without a value");
-    if (strncmp(run->metric, "stdout:", 7) == 0)
+    if (is_output(run->metric))
         return kji_format("it ended without a value: no line of its output matched %s",
                           run->metric + 7);
     tag_text tags = {KJI_STRBUF_INIT, 0};

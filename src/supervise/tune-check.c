@@ -158,6 +158,21 @@ static int check_has_tag(const char *metric, kj_error *err)
     return 0;
 }
 
+/* Trials that run side by side must not write their values into one place. */
+static int check_own_place(const kji_tune_config *config, const char *metric, const samples *s,
+                           kj_error *err)
+{
+    bool own = strncmp(metric, "stdout:", 7) == 0;
+    for (size_t k = 0; k < s->n; k++)
+        own = own || (s->used[k] && strcmp(s->bindings[k].name, "study") != 0);
+    if (own || config->jobs == 1)
+        return 0;
+    return kji_fail(err, KJ_EARG,
+                    "metric \"%s\" is the same place for all trials, and %u run at once: put "
+                    "{trial} into it, and into the command where the program is told to write",
+                    metric, config->jobs);
+}
+
 static int check_metric(const kji_tune_config *config, samples *s, kj_error *err)
 {
     KJI_CLEANUP(kji_freep) char *metric = NULL;
@@ -168,19 +183,19 @@ static int check_metric(const kji_tune_config *config, samples *s, kj_error *err
         r = kj_source_check(metric, err);
     if (r >= 0)
         r = check_has_tag(metric, err);
-    return r;
+    return r < 0 ? r : check_own_place(config, metric, s, err);
 }
 
 static int check_templates(const kji_tune_config *config, samples *s, kj_error *err)
 {
-    for (size_t k = 0; k < config->n_command; k++) {
-        int r = kji_template_check(config->command[k], s->bindings, s->n, s->used, err);
-        if (r < 0)
-            return kji_fail_prefix(err, r, "command");
-    }
     int r = check_metric(config, s, err);
     if (r < 0)
         return r;
+    for (size_t k = 0; k < config->n_command; k++) {
+        r = kji_template_check(config->command[k], s->bindings, s->n, s->used, err);
+        if (r < 0)
+            return kji_fail_prefix(err, r, "command");
+    }
     for (size_t k = 2; k < s->n; k++)
         if (!s->used[k])
             return kji_fail(err, KJ_EARG,

@@ -658,6 +658,7 @@ def test_workers_in_several_folders(study):
         ({"options": ["--grace", "soon"]}, "--grace soon"),
         ({"options": ["--jobs", "0"]}, "--jobs 0"),
         ({"options": ["--minimize", "--maximize"]}, "exclude each other"),
+        ({"metric": "events:logs:loss", "options": ["--jobs", "2"]}, "put {trial} into it"),
         ({"options": ["--jobs", "1025"]}, "1025 jobs at once; at most 1024"),
         ({"params": ["x=-1e308..1e308"]}, 'parameter "x": the range must be finite'),
         ({"params": ["x=0..1:step=1e-320"]}, "too many steps"),
@@ -921,6 +922,38 @@ def test_the_metric_from_event_files(study):
         ("COMPLETE", 1.0, 3),
         ("PRUNED", 9.0, 1),
     ]
+
+
+def test_a_tag_in_two_runs_is_one_metric(study):
+    """The first one counts, also for the worker that takes the trial over."""
+    study.write("eventwriter.py", EVENT_WRITER)
+    study.write(
+        "train.py",
+        """
+        import sys
+        from eventwriter import Writer
+        second = Writer("logs/0/b")
+        second.scalar("loss", 0, 2.0)
+        open("go").read()
+        first = Writer("logs/0/a")
+        for step in range(4):
+            first.scalar("loss", step, 1.0)
+            second.scalar("loss", step, 2.0)
+        """,
+    )
+    os.mkfifo(study.folder / "go")
+    study.metric = "events:logs/{trial}:loss"
+    study.program = [sys.executable, "train.py", "{x}"]
+    tune = study.start(1, "-v")
+    tune.wait_line("step 0 value 2")
+    tune.popen.kill()
+    tune.wait()
+    (study.folder / "go").write_text("go")
+    wait_for(study.trial_file(0, "exit.json"))
+    done = study.run(1, "--format", "json")
+    row = json.loads(done.stdout)["trials"][0]
+    assert (row["state"], row["value"], row["steps"]) == ("COMPLETE", 2.0, 4)
+    assert 'written in two places, "b" and "a"; only the first counts' in done.stderr
 
 
 def test_a_tag_that_never_appears(study):
