@@ -1,41 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files.h"
 #include "json.h"
 #include "rng.h"
 
 #include "kji-test.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-
-static struct json_object *load(const char *name)
-{
-    char *text;
-    size_t size;
-    struct json_object *json;
-    assert_int_equal(kji_read_file(AT_FDCWD, kji_test_data(name), 1 << 20, &text, &size, NULL), 0);
-    assert_int_equal(kji_json_parse(text, size, &json, NULL), 0);
-    free(text);
-    return json;
-}
-
-static struct json_object *member(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    assert_true(json_object_object_get_ex(object, key, &value));
-    return value;
-}
-
 static void test_streams_are_numpys(void **state)
 {
     (void)state;
-    struct json_object *vectors = load("vectors/rng.json"), *cases = member(vectors, "cases");
+    struct json_object *vectors = kji_test_json("vectors/rng.json"),
+                       *cases = kji_test_member(vectors, "cases");
     assert_true(json_object_array_length(cases) >= 5);
     for (size_t k = 0; k < json_object_array_length(cases); k++) {
         struct json_object *one = json_object_array_get_idx(cases, k);
-        uint32_t seed = (uint32_t)json_object_get_int64(member(one, "seed"));
-        struct json_object *raw = member(one, "raw_uint32"), *doubles = member(one, "rand"),
-                           *uniform = member(one, "uniform(-3,7)");
+        uint32_t seed = (uint32_t)json_object_get_int64(kji_test_member(one, "seed"));
+        struct json_object *raw = kji_test_member(one, "raw_uint32"),
+                           *doubles = kji_test_member(one, "rand"),
+                           *uniform = kji_test_member(one, "uniform(-3,7)");
         kji_rng rng;
         kji_rng_seed(&rng, seed);
         for (size_t i = 0; i < json_object_array_length(raw); i++)

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decimal.h"
-#include "files.h"
 #include "json.h"
 #include "quantile.h"
 
 #include "kji-test.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,15 +30,9 @@ static size_t take_sorted(struct json_object *array, double *values)
 static void test_percentiles_are_numpys(void **state)
 {
     (void)state;
-    char *text;
-    size_t size, n_checked = 0;
-    struct json_object *vectors, *cases, *array, *number;
-    assert_int_equal(kji_read_file(AT_FDCWD, kji_test_data("vectors/pruner_statistics.json"),
-                                   1 << 20, &text, &size, NULL),
-                     0);
-    assert_int_equal(kji_json_parse(text, size, &vectors, NULL), 0);
-    free(text);
-    json_object_object_get_ex(vectors, "cases", &cases);
+    size_t n_checked = 0;
+    struct json_object *vectors = kji_test_json("vectors/pruner_statistics.json"), *array, *number;
+    struct json_object *cases = kji_test_member(vectors, "cases");
     for (size_t k = 0; k < json_object_array_length(cases); k++) {
         struct json_object *one = json_object_array_get_idx(cases, k);
         if (strcmp(kji_json_string(one, "kind"), "nanpercentile") != 0)

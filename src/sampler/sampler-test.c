@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "errors.h"
-#include "files.h"
 #include "json.h"
 #include "sampler.h"
 
 #include "kji-test.h"
 
-#include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
-
-static struct json_object *member(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    assert_true(json_object_object_get_ex(object, key, &value));
-    return value;
-}
 
 static bool within_one_ulp(double a, double b)
 {
@@ -24,17 +13,18 @@ static bool within_one_ulp(double a, double b)
 
 static void replay(struct json_object *one, size_t *n_values)
 {
-    uint32_t seed = (uint32_t)json_object_get_int64(member(one, "seed"));
+    uint32_t seed = (uint32_t)json_object_get_int64(kji_test_member(one, "seed"));
     kji_sampler *sampler = NULL;
     assert_int_equal(kji_sampler_new("random", NULL, &seed, &sampler, NULL), 0);
-    struct json_object *trials = member(one, "trials");
+    struct json_object *trials = kji_test_member(one, "trials");
     for (size_t k = 0; k < json_object_array_length(trials); k++) {
-        struct json_object *internal = member(json_object_array_get_idx(trials, k), "internal");
-        json_object_object_foreach(member(one, "space"), name, json)
+        struct json_object *internal =
+            kji_test_member(json_object_array_get_idx(trials, k), "internal");
+        json_object_object_foreach(kji_test_member(one, "space"), name, json)
         {
             kji_distribution *d = NULL;
             assert_int_equal(kji_distribution_parse(json_object_to_json_string(json), &d, NULL), 0);
-            double expected = json_object_get_double(member(internal, name)), value = NAN;
+            double expected = json_object_get_double(kji_test_member(internal, name)), value = NAN;
             if (kji_distribution_is_single(d))
                 value = kji_distribution_first(d);
             else
@@ -51,15 +41,9 @@ static void replay(struct json_object *one, size_t *n_values)
 static void test_random_draws_what_optuna_draws(void **state)
 {
     (void)state;
-    char *text;
-    size_t size, n_values = 0;
-    struct json_object *vectors;
-    assert_int_equal(kji_read_file(AT_FDCWD, kji_test_data("vectors/sampler_random.json"), 1 << 20,
-                                   &text, &size, NULL),
-                     0);
-    assert_int_equal(kji_json_parse(text, size, &vectors, NULL), 0);
-    free(text);
-    struct json_object *cases = member(vectors, "cases");
+    size_t n_values = 0;
+    struct json_object *vectors = kji_test_json("vectors/sampler_random.json");
+    struct json_object *cases = kji_test_member(vectors, "cases");
     for (size_t k = 0; k < json_object_array_length(cases); k++)
         replay(json_object_array_get_idx(cases, k), &n_values);
     assert_true(json_object_array_length(cases) == 8 && n_values > 200);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "distribution.h"
 #include "errors.h"
-#include "files.h"
 #include "history.h"
 #include "json.h"
 #include "mem.h"
@@ -9,20 +8,8 @@
 
 #include "kji-test.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <string.h>
-
-static struct json_object *load(const char *name)
-{
-    char *text;
-    size_t size;
-    struct json_object *json;
-    assert_int_equal(kji_read_file(AT_FDCWD, kji_test_data(name), 1 << 22, &text, &size, NULL), 0);
-    assert_int_equal(kji_json_parse(text, size, &json, NULL), 0);
-    free(text);
-    return json;
-}
 
 static struct json_object *member(struct json_object *object, const char *key)
 {
@@ -175,7 +162,7 @@ static bool check_pair(struct json_object *one)
 static void test_distributions_are_optunas(void **state)
 {
     (void)state;
-    struct json_object *vectors = load("vectors/distributions.json"),
+    struct json_object *vectors = kji_test_json("vectors/distributions.json"),
                        *cases = member(vectors, "cases");
     size_t n = json_object_array_length(cases), checked = 0;
     for (size_t k = 0; k < n; k++) {

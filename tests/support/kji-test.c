@@ -2,6 +2,7 @@
 #include "kji-test.h"
 
 #include <ftw.h>
+#include <json-c/json.h>
 #include <stdio.h>
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -20,4 +21,20 @@ const char *kji_test_data(const char *name)
     static char path[4096];
     snprintf(path, sizeof path, "%s/%s", KJI_TEST_DATA, name);
     return path;
+}
+
+struct json_object *kji_test_json(const char *name)
+{
+    struct json_object *json = json_object_from_file(kji_test_data(name));
+    if (!json)
+        fail_msg("%s: %s", name, json_util_get_last_err());
+    return json;
+}
+
+struct json_object *kji_test_member(struct json_object *object, const char *key)
+{
+    struct json_object *value = NULL;
+    if (!json_object_object_get_ex(object, key, &value))
+        fail_msg("there is no %s", key);
+    return value;
 }

@@ -16,4 +16,12 @@ void kji_test_remove_tree(const char *path);
 /* A path below the repository's tests/data; valid until the next call. */
 const char *kji_test_data(const char *name);
 
+struct json_object;
+
+/* Such a file as JSON, for json_object_put; fails when it is none. */
+struct json_object *kji_test_json(const char *name);
+
+/* A member that must be there, borrowed. */
+struct json_object *kji_test_member(struct json_object *object, const char *key);
+
 #endif
