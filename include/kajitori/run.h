@@ -46,10 +46,10 @@ enum kj_run_flag {
 /* Every pointer may be NULL, every number 0: the default in brackets. Strings are copied. */
 typedef struct kj_run_options {
     uint32_t size;
-    uint32_t flags;     /* enum kj_run_flag */
-    const char *name;   /* what `kajitori ps` shows [the program's file name] */
-    const char *run_id; /* 1 to 64 of [A-Za-z0-9._-], not beginning with a dot [$KAJITORI_RUN_ID if
-                           free, else made up] */
+    uint32_t flags;          /* enum kj_run_flag */
+    const char *name;        /* what `kajitori ps` shows [the program's file name] */
+    const char *run_id;      /* 1 to 64 of [A-Za-z0-9._-], not beginning with "." or "-"
+                                [$KAJITORI_RUN_ID if free, else made up] */
     const char *fifo_path;   /* a FIFO at this path too; made (mode 0600) when missing, an existing
                                 FIFO is used as it is */
     const char *framework;   /* shown by status, for example "keras 3.15.1 (tensorflow)" */

@@ -58,7 +58,7 @@ def _dead_cell() -> memoryview:
 
 def _program_name() -> str:
     """What `kajitori ps` shows: the name of the script, or of the package that runs as one."""
-    path = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
+    path = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-", "-c", "-m") else "python"
     name = os.path.basename(path).removesuffix(".py")
     if name == "__main__":
         name = os.path.basename(os.path.dirname(os.path.abspath(path)))

@@ -18,6 +18,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -53,6 +54,11 @@ static int add_id(id_list *list, const char *id, kj_error *err)
     return 0;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
 static int list_journals(int runs_fd, id_list *list, kj_error *err)
 {
     int fd = openat(runs_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -66,6 +72,8 @@ static int list_journals(int runs_fd, id_list *list, kj_error *err)
         if (kji_run_id_valid(item->d_name) && has_journal(runs_fd, item->d_name))
             r = add_id(list, item->d_name, err);
     closedir(listing);
+    if (list->n > 1)
+        qsort(list->ids, list->n, sizeof *list->ids, by_name);
     return r;
 }
 

@@ -2,6 +2,7 @@
 #include "places.h"
 
 #include "mem.h"
+#include "publish.h"
 
 #include "kji-test.h"
 
@@ -95,8 +96,30 @@ static void test_run_ids(void **state)
     assert_true(kji_run_id_valid("a.b_c-9"));
     assert_false(kji_run_id_valid(""));
     assert_false(kji_run_id_valid(".a"));
+    assert_false(kji_run_id_valid("-a"));
     assert_false(kji_run_id_valid("a/b"));
     assert_false(kji_run_id_valid("a b"));
+}
+
+static void expect_made_id(const char *name, const char *beginning)
+{
+    KJI_CLEANUP(kji_freep) char *id = kji_make_run_id(name);
+    assert_true(kji_run_id_valid(id));
+    assert_int_equal(strlen(id), strlen(beginning) + 6);
+    assert_memory_equal(id, beginning, strlen(beginning));
+}
+
+static void test_made_up_ids(void **state)
+{
+    (void)state;
+    expect_made_id("train.v2", "train.v2-");
+    expect_made_id("my run (2)", "my-run-2-");
+    expect_made_id("digits 学習", "digits-");
+    expect_made_id("学習", "run-");
+    expect_made_id("-c", "c-");
+    expect_made_id("-", "run-");
+    expect_made_id("..", "run-");
+    expect_made_id("", "run-");
 }
 
 int main(void)
@@ -106,6 +129,7 @@ int main(void)
         cmocka_unit_test(test_listing_names_only_what_exists),
         cmocka_unit_test(test_state_places_in_their_order),
         cmocka_unit_test(test_run_ids),
+        cmocka_unit_test(test_made_up_ids),
     };
     return cmocka_run_group_tests_name("places", tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ char *kji_absolute_path(const char *path)
 bool kji_run_id_valid(const char *id)
 {
     size_t size = strlen(id);
-    return size >= 1 && size <= KJI_RUN_ID_MAX && *id != '.' &&
+    return size >= 1 && size <= KJI_RUN_ID_MAX && *id != '.' && *id != '-' &&
            strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == size;
 }
 

@@ -35,7 +35,8 @@ int kji_state_dir(const char *override, char **ret_path, kj_error *err);
 
 void kji_places_free(char **paths, size_t n);
 
-/* 1 to 64 of A-Z a-z 0-9 . _ -, not beginning with a dot. */
+/* 1 to 64 of A-Z a-z 0-9 . _ -, not beginning with a dot or, since no command line could name it, a
+ * dash. */
 bool kji_run_id_valid(const char *id);
 
 /* `path` with the working folder in front when it is relative; for free. NULL when memory is gone

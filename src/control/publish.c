@@ -38,10 +38,15 @@ char *kji_make_run_id(const char *name)
 {
     char clean[41], tail[7];
     size_t n = 0;
-    for (; name[n] && n < sizeof clean - 1; n++) {
-        char one[2] = {name[n], 0};
-        clean[n] = kji_run_id_valid(one) || (n > 0 && name[n] == '.') ? name[n] : '-';
+    for (; *name && n < sizeof clean - 1; name++) {
+        char one[2] = {*name, 0};
+        if (kji_run_id_valid(one) || (n > 0 && *name == '.'))
+            clean[n++] = *name;
+        else if (n > 0 && clean[n - 1] != '-') /* one dash for all bytes of a character */
+            clean[n++] = '-';
     }
+    if (n > 0 && clean[n - 1] == '-')
+        n--;
     clean[n] = 0;
     random_text(tail, 6);
     return kji_format("%s-%s", n ? clean : "run", tail);

@@ -272,7 +272,7 @@ static int check_options(const kj_run_options *options, kj_error *err)
     if (options->run_id && *options->run_id && !kji_run_id_valid(options->run_id))
         return kji_fail(err, KJ_EARG,
                         "run_id \"%.80s\": it has 1 to 64 of A-Z a-z 0-9 . _ - and does not begin "
-                        "with a dot",
+                        "with a dot or a dash",
                         options->run_id);
     if (options->name && strnlen(options->name, NAME_MAX_BYTES + 1) > NAME_MAX_BYTES)
         return kji_fail(err, KJ_EARG, "name is longer than %d bytes", NAME_MAX_BYTES);

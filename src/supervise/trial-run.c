@@ -166,7 +166,7 @@ static void make_run_id(const kji_tune_config *config, int64_t number, char run_
     for (int k = 0; k < used && k < 64; k++)
         if (!isalnum((unsigned char)run_id[k]) && !memchr("._-", run_id[k], 3))
             run_id[k] = '_';
-    if (run_id[0] == '.')
+    if (run_id[0] == '.' || run_id[0] == '-')
         run_id[0] = '_';
 }
 
