@@ -57,7 +57,8 @@ static void put_scheduled(struct json_object *command)
     char *at = cli_cell_text(json_object_object_get(command, "at"));
     struct json_object *args = json_object_object_get(command, "args");
     char *args_text = cli_cell_text(args);
-    bool has_args = args && json_object_object_length(args) > 0;
+    bool has_args =
+        json_object_is_type(args, json_type_object) && json_object_object_length(args) > 0;
     printf("  command %s: %s%s%s at %s\n", seq, verb, has_args ? " " : "",
            has_args ? args_text : "", at);
     free(seq);
@@ -110,6 +111,22 @@ static void print_status_table(struct json_object *status)
     put_list(status, "scheduled", put_scheduled);
 }
 
+static int print_status(const char *json)
+{
+    int status = CLI_DONE;
+    struct json_object *object = json_tokener_parse(json);
+    if (!json_object_is_type(object, json_type_object)) {
+        cli_error("the run's answer is not a status: %s", json);
+        status = CLI_FAILED;
+    } else if (cli.format == CLI_TABLE) {
+        print_status_table(object);
+    } else {
+        cli_print_object(object);
+    }
+    json_object_put(object);
+    return status;
+}
+
 static int run_status(int n_words, const char *const *words)
 {
     kj_error err = KJ_ERROR_INIT;
@@ -124,12 +141,7 @@ static int run_status(int n_words, const char *const *words)
     if (kj_client_call(client, "status", NULL, CLI_ANSWER_MS, &json, &err) < 0) {
         status = cli_fail(&err);
     } else {
-        struct json_object *object = json_tokener_parse(json);
-        if (cli.format == CLI_TABLE)
-            print_status_table(object);
-        else
-            cli_print_object(object);
-        json_object_put(object);
+        status = print_status(json);
         kj_free(json);
     }
     kj_client_close(client);

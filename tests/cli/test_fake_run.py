@@ -71,6 +71,18 @@ def test_status(place, fake):
     assert yaml.safe_load(text) == STATUS
 
 
+def test_status_that_is_none(place, fake):
+    run = fake(answers={"status": "odd"})
+    for form in ("table", "csv", "json", "yaml"):
+        done = place.kajitori("status", "--format", form, status=1)
+        assert (done.stdout, done.stderr) == (
+            "",
+            'kajitori: the run\'s answer is not a status: "odd"\n',
+        )
+    run.answers["status"] = {**STATUS, "scheduled": [{"args": 3}, 4], "metrics": [5], "params": 6}
+    assert "scheduled\n" in place.kajitori("status").stdout
+
+
 def test_text_of_a_run_is_cleaned(place, fake):
     odd = {**STATUS, "name": NASTY, "phase": NASTY, "params": {NASTY: NASTY}}
     fake("digits-1", {"status": odd}, {"name": NASTY, "framework": NASTY})
