@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The worker: one event loop, `jobs` slots, a kji_trial_run in each. What is shared between
- * worker.c, trial-run.c and adopt.c.
+ * worker.c, adopt.c and the trial-*.c.
  */
 #ifndef KJI_WORKER_H
 #define KJI_WORKER_H
@@ -113,11 +113,16 @@ struct kji_trial_run {
     int64_t shim_status;
 };
 
-/* ---- trial-run.c ---- */
+/* ---- trial-start.c ---- */
 
 /* A trial that the database thread has claimed: starts its program. Takes what `job` holds. A
  * program that cannot be started is a trial that fails, not an error. */
 int kji_trial_run_start(kji_worker *worker, kji_db_job *job, kj_error *err);
+
+/* ---- trial-run.c ---- */
+
+/* In the worker's list, with nothing running yet. NULL when memory is gone. */
+kji_trial_run *kji_trial_run_new(kji_worker *worker, int64_t number, kj_error *err);
 
 /* A trial found RUNNING that was claimed for this folder. Takes over trial and dir_fd, which is -1
  * when the worker died before it could make the trial's folder. */
