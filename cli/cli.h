@@ -115,6 +115,13 @@ const char *cli_take_run(int *n_words, const char *const **words);
 int cli_too_many(const char *word);
 int cli_unknown_verb(const char *name);
 
+/* ---- names that are almost right ---- */
+
+/* Edit distance of two words; 8 when one is longer than 32 bytes. */
+int cli_distance(const char *a, const char *b);
+/* The option that `text` ("--name", "--name=value") may mean, without its dashes, or NULL. */
+const char *cli_nearest_option(const cli_command *command, const char *text);
+
 /* ---- numbers on the command line ---- */
 
 /* A decimal number of seconds >= 0, as milliseconds in *ret_ms; false when it is none. */

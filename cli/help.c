@@ -327,6 +327,34 @@ void cli_print_man(const cli_command *command)
     put_see_also(command->see_also);
 }
 
+/* ---- almost right ---- */
+
+static struct {
+    char name[40];
+    const char *nearest;
+    int least;
+} search;
+
+static void compare_option(const cli_command *command, const struct poptOption *option)
+{
+    (void)command;
+    int d = cli_distance(search.name, option->longName);
+    if (d < search.least) {
+        search.least = d;
+        search.nearest = option->longName;
+    }
+}
+
+const char *cli_nearest_option(const cli_command *command, const char *text)
+{
+    text += strspn(text, "-");
+    snprintf(search.name, sizeof search.name, "%.*s", (int)strcspn(text, "="), text);
+    search.nearest = NULL;
+    search.least = strlen(search.name) > 3 ? 3 : 1; /* of short names nearly all are near */
+    each_option(command, compare_option);
+    return search.nearest;
+}
+
 /* ---- completion ---- */
 
 static void put_word(const cli_command *command, const struct poptOption *option)

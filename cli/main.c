@@ -184,6 +184,32 @@ bool cli_parse_seconds(const char *text, int *ret_ms)
     return true;
 }
 
+/* ---- names that are almost right ---- */
+
+int cli_distance(const char *a, const char *b)
+{
+    enum { MAX = 32 };
+    int n = (int)strlen(a), m = (int)strlen(b), row[MAX + 1];
+    if (n > MAX || m > MAX)
+        return 8;
+    for (int j = 0; j <= m; j++)
+        row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
 /* ---- options ---- */
 
 static const struct {
@@ -238,6 +264,17 @@ static void fill_options(const cli_command *command, struct poptOption *table)
     *table = (struct poptOption)POPT_TABLEEND;
 }
 
+static int no_such_option(const char *option, int argc, const char **argv)
+{
+    bool has_program = strstr(running->usage, "-- ") != NULL;
+    const char *nearest = cli_nearest_option(running, option);
+    for (int k = 1; k < argc; k++)
+        has_program = has_program && strcmp(argv[k], "--") != 0;
+    return cli_usage("no such option: %s%s%s%s%s", option, nearest ? "; did you mean --" : "",
+                     nearest ? nearest : "", nearest ? "?" : "",
+                     has_program ? "; those of the program stand behind '--'" : "");
+}
+
 static int bad_option(poptContext context, int r, int argc, const char **argv)
 {
     const char *option = poptBadOption(context, POPT_BADOPTION_NOALIAS);
@@ -252,7 +289,7 @@ static int bad_option(poptContext context, int r, int argc, const char **argv)
                                                   : "must be a whole number");
     }
     if (r == POPT_ERROR_BADOPT)
-        return cli_usage("no such option: %s", option);
+        return no_such_option(option, argc, argv);
     if (r == POPT_ERROR_NOARG)
         return cli_usage("%s needs a value", option);
     return cli_usage("%s: %s", option, poptStrerror(r));
@@ -295,31 +332,6 @@ static int run_command(const cli_command *command, int argc, const char **argv)
 
 /* ---- the verb ---- */
 
-/* Edit distance of two short words, at most 8. */
-static int distance(const char *a, const char *b)
-{
-    enum { MAX = 32 };
-    int n = (int)strlen(a), m = (int)strlen(b), row[MAX + 1];
-    if (n > MAX || m > MAX)
-        return 8;
-    for (int j = 0; j <= m; j++)
-        row[j] = j;
-    for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= m; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[m];
-}
-
 /* "ps, status, …" */
 static const char *verb_list(void)
 {
@@ -336,7 +348,7 @@ int cli_unknown_verb(const char *name)
     const char *nearest = NULL;
     int least = 3;
     for (size_t k = 0; cli_commands[k]; k++) {
-        int d = distance(name, cli_commands[k]->name);
+        int d = cli_distance(name, cli_commands[k]->name);
         if (d < least) {
             least = d;
             nearest = cli_commands[k]->name;
