@@ -149,8 +149,9 @@ class Place:
         return process
 
     def journal(self, run_id):
+        """Its whole lines: behind the last newline is what is being written, or was torn by a death."""
         text = (self.state / "runs" / run_id / "journal.jsonl").read_text()
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in text.split("\n")[:-1]]
 
     def close(self):
         for process in self._processes:

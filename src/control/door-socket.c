@@ -19,7 +19,7 @@
 #include <sys/un.h>
 
 enum {
-    BACKLOG = 64,
+    BACKLOG = 512,              /* callers that wait while the helper is busy */
     OUT_FOR_EVENTS = 65536,     /* with more than this unread, events wait in the feed */
     OUT_FOR_REQUESTS = 1 << 20, /* with more than this unread, requests are not read */
     LAST_WAIT_MS = 200

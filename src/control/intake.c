@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { QUEUE_BYTES_MAX = 32 << 20 };
+enum { QUEUE_BYTES_MAX = 32 << 20, ROOM_KEPT = 100 };
 
 /* The newest record of a command with this id, if there was one. */
 static struct json_object *find_repeat(const kj_run *run, const kji_command *command)
@@ -32,11 +32,13 @@ static int answer_repeat(struct json_object *record, struct json_object **ret_re
     return 0;
 }
 
-static int check_queue(const kj_run *run, kj_error *err)
+/* However many others wait, there is room for a stop, a pause and a resume. */
+static int check_queue(const kj_run *run, const kji_verb *verb, kj_error *err)
 {
+    size_t kept = verb->has_kept_room ? ROOM_KEPT : 0;
     if (run->is_ended)
         return kji_fail(err, KJ_EREJECTED, "the run is ending");
-    if (run->n_queued >= KJI_QUEUE_MAX || run->queued_bytes >= QUEUE_BYTES_MAX)
+    if (run->n_queued >= KJI_QUEUE_MAX + kept || (!kept && run->queued_bytes >= QUEUE_BYTES_MAX))
         return kji_fail(err, KJ_EREJECTED, "%zu commands wait already; the training takes none up",
                         run->n_queued);
     return 0;
@@ -101,7 +103,7 @@ static int settle(kj_run *run, kji_command *command, kj_error *err)
     }
     if (command->dry_run)
         return 1;
-    int r = check_queue(run, err);
+    int r = check_queue(run, verb, err);
     if (r < 0)
         return r;
     return verb->settle ? verb->settle(run, command, &command->result) : 0;

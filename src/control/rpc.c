@@ -25,6 +25,16 @@ static int read_id(kji_rpc_request *request, kj_error *err)
     return KJI_RPC_INVALID_REQUEST;
 }
 
+/* NULL also for a string with a NUL byte in it. */
+static const char *plain_string(struct json_object *object, const char *key)
+{
+    struct json_object *member;
+    const char *text = kji_json_string(object, key);
+    if (!text || !json_object_object_get_ex(object, key, &member))
+        return NULL;
+    return strlen(text) == (size_t)json_object_get_string_len(member) ? text : NULL;
+}
+
 static int read_request(kji_rpc_request *request, kj_error *err)
 {
     request->wants_answer = true;
@@ -36,7 +46,7 @@ static int read_request(kji_rpc_request *request, kj_error *err)
     if (r < 0)
         return r;
     const char *version = kji_json_string(request->root, "jsonrpc");
-    request->method = kji_json_string(request->root, "method");
+    request->method = plain_string(request->root, "method");
     if (!version || strcmp(version, "2.0") != 0 || !request->method) {
         request->wants_answer = true;
         kji_fail(err, KJ_EPROTO, "a request has \"jsonrpc\": \"2.0\" and a \"method\"");

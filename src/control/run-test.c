@@ -417,6 +417,23 @@ static void test_what_was_not_carried_out_expires(void **state)
     assert_int_equal(fix.tick_sum, 0);
 }
 
+static void test_a_full_queue_has_room_for_a_stop(void **state)
+{
+    (void)state;
+    KJI_CLEANUP(kji_freep) char *ctl = kji_format("%s/ctl", kj_run_dir(fix.run));
+    int fd = open(ctl, O_WRONLY | O_CLOEXEC);
+    for (int k = 0; k < KJI_QUEUE_MAX; k++)
+        assert_int_equal(write(fd, "tick n=1\n", 9), 9);
+    close(fd);
+    fix_wait_seq(KJI_QUEUE_MAX);
+    expect_rejected("tick n=1", "10000 commands wait already");
+    expect_state("pause", "accepted");
+    expect_state("resume", "accepted");
+    expect_state("stop", "accepted");
+    assert_int_equal(kj_run_poll(fix.run), KJ_RUN_STOP);
+    assert_int_equal(fix.n_ticks, KJI_QUEUE_MAX);
+}
+
 /* ---- what a program may do to itself ---- */
 
 static int poll_inside(void *userdata, kj_call *call, kj_error *err)
@@ -617,6 +634,7 @@ int main(void)
         TEST(test_a_repeat_is_harmless),
         TEST(test_json_commands),
         TEST(test_what_was_not_carried_out_expires),
+        TEST(test_a_full_queue_has_room_for_a_stop),
         TEST(test_no_command_begins_inside_another),
         TEST(test_what_programs_give_is_made_json),
         TEST(test_numbers_that_do_not_fit_are_refused),

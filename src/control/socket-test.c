@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The socket door, and what must not depend on the training thread or on a client's good will. */
 #include "files.h"
+#include "forks.h"
 #include "json.h"
 #include "mem.h"
 #include "rpc.h"
@@ -259,9 +260,7 @@ static void test_no_descriptor_left_at_all(void **state)
     int extra = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), many[256], n = 0;
     struct rlimit before, low;
     json_object_put(fix_call(conn, "ping", NULL));
-    pthread_mutex_lock(&fix.run->lock);
-    kji_closep(&fix.run->helper.socket.spare_fd);
-    pthread_mutex_unlock(&fix.run->lock);
+    kji_forks_close(&fix.run->helper.socket.spare_fd);
     getrlimit(RLIMIT_NOFILE, &before);
     low = (struct rlimit){200, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);

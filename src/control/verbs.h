@@ -25,7 +25,8 @@ typedef struct kji_verb {
     const char *help;
     bool own;
     size_t max_words;
-    bool takes_params; /* its keys are names of parameters, checked by its own `check` */
+    bool has_kept_room; /* is taken in although the queue is full */
+    bool takes_params;  /* its keys are names of parameters, checked by its own `check` */
     const kji_verb_arg *args;
     size_t n_args;
 
