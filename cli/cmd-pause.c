@@ -3,15 +3,7 @@
 
 static int run_pause(int n_words, const char *const *words)
 {
-    int status = cli_take_sending_words(&n_words, &words);
-    if (status != CLI_DONE)
-        return status;
-    const char *run = cli_take_run(&n_words, &words);
-    if (n_words > 0)
-        return cli_too_many(words[0]);
-    struct json_object *params = json_object_new_object();
-    json_object_object_add(params, "verb", json_object_new_string("pause"));
-    return cli_send_command(run, params);
+    return cli_send_verb("pause", n_words, words);
 }
 
 static const cli_example examples[] = {

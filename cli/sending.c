@@ -345,3 +345,16 @@ int cli_send_command(const char *run, struct json_object *params)
     json_object_put(params);
     return status;
 }
+
+int cli_send_verb(const char *verb, int n_words, const char *const *words)
+{
+    int status = cli_take_sending_words(&n_words, &words);
+    if (status != CLI_DONE)
+        return status;
+    const char *run = cli_take_run(&n_words, &words);
+    if (n_words > 0)
+        return cli_too_many(words[0]);
+    struct json_object *params = json_object_new_object();
+    json_object_object_add(params, "verb", json_object_new_string(verb));
+    return cli_send_command(run, params);
+}

@@ -25,6 +25,9 @@ int cli_send_command(const char *run, struct json_object *params);
  */
 int cli_take_sending_words(int *n_words, const char *const **words);
 
+/* All that `kajitori VERB [RUN] [OPTIONS]` does for a verb without arguments of its own. */
+int cli_send_verb(const char *verb, int n_words, const char *const *words);
+
 /* What a record says, as lines for people: "lr: 0.001 -> 0.0001, applied at step 1201 (epoch 3)".
  */
 void cli_print_record(struct json_object *record);
