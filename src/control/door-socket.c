@@ -341,6 +341,13 @@ void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd, uint64_t 
 
 /* ---- the end ---- */
 
+void kji_socket_tell(kji_socket_door *door, kj_run *run)
+{
+    for (size_t k = 0; k < KJI_CLIENTS_MAX; k++)
+        if (door->client[k].fd >= 0 && !door->client[k].is_broken)
+            work(&door->client[k], run);
+}
+
 static void say_goodbye(kji_client *client, kj_run *run, int64_t deadline_ms)
 {
     for (;;) {

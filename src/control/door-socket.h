@@ -43,6 +43,8 @@ void kji_socket_init(kji_socket_door *door);
 /* Listens at `sock` in the folder. `dir` is its path. */
 int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error *err);
 
+/* Brings all clients what is due to them, as far as they take it at once. The helper has ended. */
+void kji_socket_tell(kji_socket_door *door, kj_run *run);
 /* Brings all clients what is still due to them, as far as they take it within 0.2 s, and closes. */
 void kji_socket_done(kji_socket_door *door, kj_run *run);
 /* Closes, and no more: for a door that was not served yet, and for a forked child. */

@@ -196,6 +196,26 @@ static void test_long_paths(void **state)
     assert_false(exists(sock));
 }
 
+/* More expire than the ring of events holds: the one who waits for one of the first is told. */
+static void test_each_waiting_client_is_told_of_the_end(void **state)
+{
+    (void)state;
+    enum { OTHERS = 5000 };
+    fix_open(NULL, 0);
+    int first = fix_connect();
+    json_object_put(fix_call(first, "command", "{\"line\": \"tick\"}"));
+    int fd = open(fix_ctl(), O_WRONLY | O_CLOEXEC);
+    for (int k = 0; k < OTHERS; k++)
+        assert_int_equal(write(fd, "tick\n", 5), 5);
+    close(fd);
+    fix_wait_seq(1 + OTHERS);
+    fix_close();
+    struct json_object *record = fix_wait_event(first, "command", "expired");
+    assert_int_equal(fix_int(record, "seq"), 1);
+    json_object_put(record);
+    close(first);
+}
+
 /* The kernel takes 107 bytes for a socket's path: one less, that, one more. */
 static void test_paths_around_the_kernels_limit(void **state)
 {
@@ -411,6 +431,7 @@ int main(void)
         TEST(test_an_id_in_use_is_not_given_twice),
         TEST(test_an_id_used_again_goes_on_with_the_journal),
         TEST(test_long_paths),
+        TEST(test_each_waiting_client_is_told_of_the_end),
         TEST(test_paths_around_the_kernels_limit),
         TEST(test_the_journal_of_a_live_run_is_not_shared),
         TEST(test_closing_a_paused_run_tells_those_who_wait),

@@ -320,13 +320,18 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
 
 /* ---- closing ---- */
 
+/* The helper has ended; those who wait are told by us, before the next records push theirs out. */
 static void expire_all(kj_run *run)
 {
-    while (run->queue) {
+    for (size_t n = 0; run->queue; n++) {
+        if (n % (KJI_FEED_ROOM / 2) == 0)
+            kji_socket_tell(&run->helper.socket, run);
+        kji_run_lock(run);
         kji_command *command = run->queue;
         run->queue = command->next;
         command->error = strdup("the run ended before its turn came");
         kji_run_finish(run, command, KJI_EXPIRED);
+        kji_run_unlock(run);
     }
     run->queue_end = &run->queue;
     run->n_queued = run->queued_bytes = 0;
@@ -351,10 +356,11 @@ void kj_run_close(kj_run *run)
         return; /* a forked copy stays: its locks may be held by a thread that is not here */
     kji_run_lock(run);
     run->is_ended = true;
-    expire_all(run);
     kji_run_unlock(run);
-    if (run->helper.is_running) {
-        kji_helper_join(&run->helper);
+    bool was_reachable = run->helper.is_running;
+    kji_helper_join(&run->helper);
+    expire_all(run);
+    if (was_reachable) {
         journal_end(run);
         kji_run_tell_state(run, "ended");
     }
