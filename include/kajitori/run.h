@@ -22,7 +22,8 @@
  * verbs) never run anywhere else. kj_run_poll costs one atomic load while there is nothing to do,
  * kj_run_begin_step a store and two.
  *
- * All functions of one run are for one thread, the training thread, unless said otherwise. After
+ * All functions of one run are for one thread, the training thread, unless said otherwise. Inside a
+ * callback the safe points below carry nothing out, and kj_run_close must not be called. After
  * fork() the child's copy of a run is deaf: its calls do nothing, the doors stay with the parent.
  */
 #ifndef KAJITORI_RUN_H

@@ -376,3 +376,12 @@ def test_the_life_of_commands(place, connection):
     end = place.journal("digits-one")[-1]
     assert (end["event"], end["stopped"], end["reason"]) == ("run_ended", True, "over")
     assert {"step", "epoch"} <= set(end)
+
+
+def test_nesting_up_to_the_limit(connection):
+    """63 levels, the request's own object and params among them."""
+    for levels, key in ((61, "result"), (62, "error")):
+        value = "[" * levels + "1" + "]" * levels
+        text = f'{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":{value}}}}}\n'
+        connection.send(text.encode())
+        assert key in connection.answer(), levels
