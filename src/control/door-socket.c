@@ -257,8 +257,8 @@ void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events
 
 static void take_events(kji_client *client, kj_run *run)
 {
-    unsigned wanted = client->wanted | (client->n_interest ? 1u << KJI_FEED_COMMAND : 0);
-    bool all_commands = client->wanted & 1u << KJI_FEED_COMMAND;
+    unsigned wanted = client->wanted | (client->n_interest ? KJI_FEED_COMMANDS : 0);
+    bool all_commands = client->wanted & KJI_FEED_COMMANDS;
     while (client->is_reader && client->out.size < OUT_FOR_EVENTS) {
         uint64_t lost = 0;
         int kind = 0;
@@ -268,8 +268,9 @@ static void take_events(kji_client *client, kj_run *run)
             kji_feed_print_gap(lost, &client->out);
         if (!event)
             return;
-        bool own = kind == KJI_FEED_COMMAND && takes_own(client, event);
-        if (kind != KJI_FEED_COMMAND || own || all_commands)
+        bool is_command = KJI_FEED_COMMANDS & 1u << kind;
+        bool own = is_command && takes_own(client, event);
+        if (!is_command || own || all_commands)
             kji_feed_print(event, kind, &client->out);
     }
 }

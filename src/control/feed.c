@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const kji_feed_names[KJI_FEED_KINDS] = {"command", "metric", "state"};
+const char *const kji_feed_names[KJI_FEED_KINDS] = {"command", "command", "metric", "state"};
 
 void kji_feed_done(kji_feed *feed)
 {

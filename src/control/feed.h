@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events for those who watch: three rings of the newest 1024 (commands, metrics, states), so that a
- * flood of metrics never pushes a command's record out. A reader has a cursor in each; what it did
- * not fetch in time is gone, and counted. Writers never wait. The run's lock is held.
+ * Events for those who watch: a ring of the newest 1024 of each kind, so that a flood of metrics,
+ * or of lines in a FIFO, never pushes out the record that the sender of a command waits for. A
+ * reader has a cursor in each; what it did not fetch in time is gone, and counted. Writers never
+ * wait. The run's lock is held.
  */
 #ifndef KJI_FEED_H
 #define KJI_FEED_H
@@ -11,10 +12,18 @@
 
 #include <stdint.h>
 
-enum kji_feed_kind { KJI_FEED_COMMAND, KJI_FEED_METRIC, KJI_FEED_STATE, KJI_FEED_KINDS };
+enum kji_feed_kind {
+    KJI_FEED_SENT, /* records of commands from the socket, whose senders wait */
+    KJI_FEED_LINE, /* of commands from a FIFO */
+    KJI_FEED_METRIC,
+    KJI_FEED_STATE,
+    KJI_FEED_KINDS
+};
+enum { KJI_FEED_COMMANDS = 1 << KJI_FEED_SENT | 1 << KJI_FEED_LINE };
 enum { KJI_FEED_ROOM = 1024 };
 
-extern const char *const kji_feed_names[KJI_FEED_KINDS]; /* as in "subscribe" */
+extern const char
+    *const kji_feed_names[KJI_FEED_KINDS]; /* as in "subscribe"; two kinds are "command" */
 
 typedef struct kji_feed_event {
     uint64_t order; /* over all rings */

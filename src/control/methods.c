@@ -134,11 +134,13 @@ static unsigned wanted_events(struct json_object *params)
         return 0;
     for (size_t k = 0; k < json_object_array_length(list); k++) {
         struct json_object *item = json_object_array_get_idx(list, k);
-        unsigned before = wanted;
+        bool known = false;
         for (int kind = 0; item && kind < KJI_FEED_KINDS; kind++)
-            if (strcmp(json_object_get_string(item), kji_feed_names[kind]) == 0)
+            if (strcmp(json_object_get_string(item), kji_feed_names[kind]) == 0) {
                 wanted |= 1u << kind;
-        if (wanted == before)
+                known = true;
+            }
+        if (!known)
             return 0;
     }
     return wanted;

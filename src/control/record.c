@@ -55,7 +55,7 @@ void kji_run_record(kj_run *run, kji_command *command, int state)
         kji_seen_put(&run->seen, command->command_id, line);
     if (line)
         command->size = strlen(line);
-    tell(run, KJI_FEED_COMMAND, command->seq,
+    tell(run, command->sender.flood ? KJI_FEED_LINE : KJI_FEED_SENT, command->seq,
          state != KJI_ACCEPTED && state != KJI_SCHEDULED && state != KJI_APPLIED, line);
 }
 

@@ -432,6 +432,8 @@ static void test_a_full_queue_has_room_for_a_stop(void **state)
     expect_state("stop", "accepted");
     assert_int_equal(kj_run_poll(fix.run), KJ_RUN_STOP);
     assert_int_equal(fix.n_ticks, KJI_QUEUE_MAX);
+    for (int k = 0; k < 3; k++) /* whatever all the others say: pause, resume, stop */
+        json_object_put(outcome("applied"));
 }
 
 /* ---- what a program may do to itself ---- */
