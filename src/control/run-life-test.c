@@ -204,15 +204,16 @@ static void test_each_waiting_client_is_told_of_the_end(void **state)
     fix_open(NULL, 0);
     int first = fix_connect();
     json_object_put(fix_call(first, "command", "{\"line\": \"tick\"}"));
-    int fd = open(fix_ctl(), O_WRONLY | O_CLOEXEC);
-    for (int k = 0; k < OTHERS; k++)
-        assert_int_equal(write(fd, "tick\n", 5), 5);
-    close(fd);
+    int other = fix_connect();
+    for (int k = 0; k < OTHERS; k++) /* no id: no answer is wanted */
+        fix_send(other, "{\"jsonrpc\":\"2.0\",\"method\":\"command\","
+                        "\"params\":{\"line\":\"tick\"}}");
     fix_wait_seq(1 + OTHERS);
     fix_close();
     struct json_object *record = fix_wait_event(first, "command", "expired");
     assert_int_equal(fix_int(record, "seq"), 1);
     json_object_put(record);
+    close(other);
     close(first);
 }
 
