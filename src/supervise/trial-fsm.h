@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of one trial process as a table of states and events. Pure: what an action does is in
- * trial-run.c. docs/tune.md shows the same as a picture.
+ * The life of one trial process as a table of states and events (docs/tune.md, "The ladder"). Pure:
+ * what an action does is in trial-run.c.
  */
 #ifndef KJI_TRIAL_FSM_H
 #define KJI_TRIAL_FSM_H
