@@ -66,8 +66,6 @@ static void one_step(void)
     nanosleep(&millisecond, NULL);
 }
 
-/* ---- kajitori ---- */
-
 static int tick(void *userdata, kj_call *call, kj_error *err)
 {
     (void)call, (void)err;
@@ -100,8 +98,6 @@ static int measure_kajitori(void)
     kj_run_close(run);
     return ticks;
 }
-
-/* ---- the usual recipe ---- */
 
 /* Opens, reads, closes. Returns how many whole commands came: more kindly than the recipe, which
  * takes two in one read for one that it does not know. */

@@ -80,8 +80,6 @@ typedef struct cli_settings {
 } cli_settings;
 extern cli_settings cli;
 
-/* ---- to standard error, one line each, "kajitori: " in front, control bytes removed ---- */
-
 void cli_error(const char *format, ...) CLI_PRINTF(1, 2);
 void cli_note(const char *format, ...) CLI_PRINTF(1, 2); /* not with --quiet */
 
@@ -90,8 +88,6 @@ int cli_usage(const char *format, ...) CLI_PRINTF(1, 2);
 
 /* Prints err->message and returns the exit status for err->code. */
 int cli_fail(const kj_error *err);
-
-/* ---- the run that a verb is about ---- */
 
 /*
  * Finds the live run named by `name` (NULL: --run, else the only live one). CLI_DONE with *ret_list
@@ -115,19 +111,13 @@ const char *cli_take_run(int *n_words, const char *const **words);
 int cli_too_many(const char *word);
 int cli_unknown_verb(const char *name);
 
-/* ---- names that are almost right ---- */
-
 /* Edit distance of two words; 8 when one is longer than 32 bytes. */
 int cli_distance(const char *a, const char *b);
 /* The option that `text` ("--name", "--name=value") may mean, without its dashes, or NULL. */
 const char *cli_nearest_option(const cli_command *command, const char *text);
 
-/* ---- numbers on the command line ---- */
-
 /* A decimal number of seconds >= 0, as milliseconds in *ret_ms; false when it is none. */
 bool cli_parse_seconds(const char *text, int *ret_ms);
-
-/* ---- help ---- */
 
 void cli_print_help(const cli_command *command);
 void cli_print_man(const cli_command *command); /* NULL: the page of kajitori itself */

@@ -45,8 +45,6 @@ static bool is_wanted(const char *run, const char *tag, uint64_t tag_size)
            (strlen(wanted_tag) == tag_size && memcmp(wanted_tag, tag, tag_size) == 0);
 }
 
-/* ---- points ---- */
-
 static int on_point(void *userdata, const kj_point *point)
 {
     reading *state = userdata;
@@ -133,8 +131,6 @@ static int print_points(kj_source *source, const char *dir)
     return CLI_DONE;
 }
 
-/* ---- the list ---- */
-
 enum { RUN, TAG, COUNT, FIRST, LAST, LAST_VALUE, MIN, MAX };
 static const char *const list_columns[] = {"run",        "tag", "count", "first_step", "last_step",
                                            "last_value", "min", "max",   NULL};
@@ -204,8 +200,6 @@ static void note_damage(const kj_source *source)
                  stats.waiting_files == 1 ? " has" : "s have",
                  finished ? "" : " (still being written?)");
 }
-
-/* ---- the verb ---- */
 
 static int check_dir(const char *dir)
 {

@@ -48,8 +48,6 @@ static const struct poptOption options[] = {
     POPT_TABLEEND,
 };
 
-/* ---- while it goes on ---- */
-
 typedef struct progress {
     bool terminal;
     bool line_is_open; /* the updating line is on the screen */
@@ -206,8 +204,6 @@ static void on_event(void *userdata, const kj_tune_event *event)
     if (event->kind != KJ_TUNE_FINISHED && event->kind != KJ_TUNE_STUDY_OPENED)
         draw_line(p, event);
 }
-
-/* ---- the result ---- */
 
 enum { NUMBER, STATE, VALUE, PARAMS, STEPS, REASON, N_COLUMNS };
 static const char *const columns[] = {"number", "state",  "value", "params",
@@ -410,8 +406,6 @@ static int print_result(kj_study *study)
     kj_trial_list_free(list);
     return CLI_DONE;
 }
-
-/* ---- options ---- */
 
 typedef int (*info_fn)(uint64_t, const char **, const char **);
 typedef int (*option_fn)(uint64_t, uint64_t, kj_option_info *);

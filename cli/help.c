@@ -105,8 +105,6 @@ static void option_text(const cli_command *command, const struct poptOption *opt
         snprintf(text, size, "%s", words);
 }
 
-/* ---- help ---- */
-
 /* `text` in lines of at most `width` bytes where it has blanks, each with `indent` blanks. */
 static void put_wrapped(const char *text, int indent, int width, bool indent_first)
 {
@@ -171,8 +169,6 @@ void cli_print_help(const cli_command *command)
     for (const cli_example *example = command->examples; example->command; example++)
         printf("  %s\n      %s\n", example->command, example->what);
 }
-
-/* ---- man pages ---- */
 
 /* Text with what roff could read as its own escaped. */
 static void put_roff(const char *text)
@@ -327,8 +323,6 @@ void cli_print_man(const cli_command *command)
     put_see_also(command->see_also);
 }
 
-/* ---- almost right ---- */
-
 static struct {
     char name[40];
     const char *nearest;
@@ -354,8 +348,6 @@ const char *cli_nearest_option(const cli_command *command, const char *text)
     each_option(command, compare_option);
     return search.nearest;
 }
-
-/* ---- completion ---- */
 
 static void put_word(const cli_command *command, const struct poptOption *option)
 {

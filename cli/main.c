@@ -26,8 +26,6 @@ const cli_command *cli_find_command(const char *name)
     return NULL;
 }
 
-/* ---- standard error ---- */
-
 static void complain(const char *prefix, const char *format, va_list args)
 {
     char message[1200];
@@ -103,8 +101,6 @@ static void show_warning(void *userdata, int level, const char *message)
     if (level <= KJ_LOG_WARNING || cli.verbose)
         cli_note("%s", message);
 }
-
-/* ---- runs ---- */
 
 int cli_find_run(const char *name, kj_run_list **ret_list, const kj_run_info **ret_info)
 {
@@ -184,8 +180,6 @@ bool cli_parse_seconds(const char *text, int *ret_ms)
     return true;
 }
 
-/* ---- names that are almost right ---- */
-
 int cli_distance(const char *a, const char *b)
 {
     enum { MAX = 32 };
@@ -209,8 +203,6 @@ int cli_distance(const char *a, const char *b)
     }
     return row[m];
 }
-
-/* ---- options ---- */
 
 static const struct {
     const char *name;
@@ -329,8 +321,6 @@ static int run_command(const cli_command *command, int argc, const char **argv)
     poptFreeContext(context);
     return status;
 }
-
-/* ---- the verb ---- */
 
 /* "ps, status, …" */
 static const char *verb_list(void)

@@ -22,8 +22,6 @@ static void *check_memory(void *pointer)
     return pointer;
 }
 
-/* ---- numbers and times ---- */
-
 char *cli_number_text(double value, char text[CLI_NUMBER_TEXT])
 {
     if (isnan(value))
@@ -67,8 +65,6 @@ bool cli_colour(FILE *stream)
     const char *no = getenv("NO_COLOR");
     return isatty(fileno(stream)) && !(no && *no);
 }
-
-/* ---- cleaning ---- */
 
 /* Reads one code point: its size in bytes, or 0 for a byte that begins none. */
 static size_t decode(const unsigned char *text, size_t size, unsigned *ret_code)
@@ -157,8 +153,6 @@ char *cli_cell_text(struct json_object *value)
     const char *text = json_text(value);
     return cli_clean(text, strlen(text));
 }
-
-/* ---- JSON and YAML ---- */
 
 void cli_print_json(struct json_object *value)
 {
@@ -250,8 +244,6 @@ void cli_print_yaml(struct json_object *value)
     put_yaml_value(value, 0, true);
 }
 
-/* ---- CSV and values ---- */
-
 static void put_csv(const char *text)
 {
     if (!text[strcspn(text, ",\"")]) {
@@ -329,8 +321,6 @@ void cli_print_object(struct json_object *object)
         putchar('\n');
     }
 }
-
-/* ---- tables ---- */
 
 enum {
     MAX_COLUMNS = 64,
@@ -543,8 +533,6 @@ void cli_table_print(const cli_table *table)
         print_text_table(table);
     }
 }
-
-/* ---- rows as they come ---- */
 
 static bool stream_has_rows;
 

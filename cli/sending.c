@@ -52,8 +52,6 @@ const struct poptOption cli_sending_options[] = {
 const struct poptOption cli_sending_line_options[] = {WAIT_OPTIONS, POPT_TABLEEND};
 /* clang-format on */
 
-/* ---- the request ---- */
-
 /* The option that the word KEY=VALUE means, or NULL. *ret_value: behind the "=". */
 static const char **option_of_word(const char *word, const char **ret_value)
 {
@@ -157,8 +155,6 @@ static int read_wait(struct json_object *params, int *ret_wait)
     }
     return cli_usage("--wait %s: must be received, accepted, applied or done", wait_name);
 }
-
-/* ---- the answer ---- */
 
 static const char *string_of(struct json_object *object, const char *key)
 {

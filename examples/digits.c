@@ -60,8 +60,6 @@ typedef struct score {
 static network net;
 static digits data;
 
-/* ---- numbers ---- */
-
 /* xorshift64*, from 0 to 1. */
 static double uniform(network *n)
 {
@@ -76,8 +74,6 @@ static double normal(network *n)
     double radius = sqrt(-2 * log(1 - uniform(n)));
     return radius * cos(6.283185307179586 * uniform(n));
 }
-
-/* ---- the data ---- */
 
 static int read_digits(const char *path)
 {
@@ -100,8 +96,6 @@ static int read_digits(const char *path)
     }
     return 0;
 }
-
-/* ---- the network ---- */
 
 static void init_network(network *n, const options *opt)
 {
@@ -207,8 +201,6 @@ static void shuffle(network *n, int *rows, int size)
     }
 }
 
-/* ---- what can be steered ---- */
-
 static int get_double(void *userdata, kj_value *ret_value, kj_error *err)
 {
     (void)err;
@@ -280,8 +272,6 @@ static int add_steering(kj_run *run, network *n, kj_error *err)
     return r;
 }
 
-/* ---- the training ---- */
-
 /* The slowness of a larger model. */
 static void idle(long ms)
 {
@@ -348,8 +338,6 @@ static int train(const options *opt)
     kj_run_close(run);
     return 0;
 }
-
-/* ---- the command line ---- */
 
 static void print_warning(void *userdata, int level, const char *message)
 {

@@ -12,8 +12,6 @@
 extern "C" {
 #endif
 
-/* ---- the registry: which runs are there ---- */
-
 typedef struct kj_run_list kj_run_list;
 
 typedef struct kj_run_info {
@@ -45,8 +43,6 @@ KJ_API const kj_run_info *kj_run_list_get(const kj_run_list *list, uint64_t inde
  */
 KJ_API int kj_run_list_find(const kj_run_list *list, const char *prefix,
                             const kj_run_info **ret_info, kj_error *err);
-
-/* ---- one connection ---- */
 
 typedef struct kj_client kj_client;
 
@@ -90,8 +86,6 @@ enum kj_wait {
  */
 KJ_API int kj_client_command(kj_client *client, const char *params_json, int wait, int timeout_ms,
                              char **ret_json, kj_error *err);
-
-/* ---- journals, also of runs that have ended ---- */
 
 typedef int (*kj_journal_fn)(void *userdata, const char *json_line);
 

@@ -135,9 +135,6 @@ KJ_API void kj_run_set_phase(kj_run *run, const char *phase);
  */
 KJ_API int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_error *err);
 
-/* ------------------------------------------------------------------------------------------------------------------
- */
-
 enum kj_effect { KJ_EFFECT_STEP = 0, KJ_EFFECT_EPOCH = 1, KJ_EFFECT_RESTART = 2 };
 
 enum kj_param_flag {
@@ -174,9 +171,6 @@ typedef struct kj_param {
 /* Registers a parameter, calls its getter once. Strings are copied. KJ_EEXIST for a name that is
  * taken, KJ_EARG, or the getter's error. */
 KJ_API int kj_run_add_param(kj_run *run, const kj_param *param, kj_error *err);
-
-/* ------------------------------------------------------------------------------------------------------------------
- */
 
 typedef struct kj_call kj_call;
 
@@ -223,9 +217,6 @@ KJ_API int64_t kj_call_get_epoch(const kj_call *call);
 
 /* Sets the result that the sender sees, any JSON text. KJ_EDATA when it is not JSON. */
 KJ_API int kj_call_set_result(kj_call *call, const char *json, kj_error *err);
-
-/* ------------------------------------------------------------------------------------------------------------------
- */
 
 /*
  * For bindings. The counters that the helper thread shares with the training: naturally aligned

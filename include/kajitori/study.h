@@ -52,8 +52,6 @@ enum kj_trial_state {
 /* "RUNNING", ...; NULL for a number that is none. */
 KJ_API const char *kj_trial_state_name(int state);
 
-/* ---- distributions ---- */
-
 enum kj_distribution_kind {
     KJ_DISTRIBUTION_FLOAT = 1,
     KJ_DISTRIBUTION_INT = 2,
@@ -85,8 +83,6 @@ typedef struct kj_distribution {
         sizeof(kj_distribution), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0 \
     }
 
-/* ---- storages ---- */
-
 /*
  * Opens, and creates when missing, the storage at `url`: "sqlite:///PATH" (three slashes: relative
  * to the working folder, four: absolute), "memory:". KJ_EARG, KJ_EREVISION for a schema this
@@ -94,8 +90,6 @@ typedef struct kj_distribution {
  */
 KJ_API int kj_storage_open(const char *url, kj_storage **ret_storage, kj_error *err);
 KJ_API void kj_storage_close(kj_storage *storage);
-
-/* ---- studies ---- */
 
 enum kj_study_flag {
     KJ_STUDY_CREATE = 1, /* create it when it does not exist */
@@ -138,8 +132,6 @@ KJ_API int kj_study_get_fact(kj_study *study, const char *key, char **ret_json, 
  * kj_free, what it is already. */
 KJ_API int kj_study_add_fact(kj_study *study, const char *key, const char *json, char **ret_json,
                              kj_error *err);
-
-/* ---- trials ---- */
 
 /* Claims the first WAITING trial, else creates one; the trial is RUNNING afterwards. The handle is
  * freed with kj_trial_free. */
@@ -217,8 +209,6 @@ KJ_API int kj_trial_set_attribute(kj_trial *trial, const char *key, const char *
 KJ_API int kj_study_tell(kj_study *study, kj_trial *trial, int state, const double *values,
                          uint64_t n_values, kj_error *err);
 
-/* ---- looking at them ---- */
-
 typedef struct kj_trial_list kj_trial_list;
 
 typedef struct kj_param_info {
@@ -251,8 +241,6 @@ KJ_API uint64_t kj_trial_list_size(const kj_trial_list *list);
 KJ_API const kj_trial_info *kj_trial_list_get(const kj_trial_list *list, uint64_t index);
 /* The COMPLETE trial with the best value in the study's direction, NULL when there is none. */
 KJ_API const kj_trial_info *kj_trial_list_best(const kj_trial_list *list);
-
-/* ---- what there is ---- */
 
 typedef struct kj_option_info {
     uint32_t size;

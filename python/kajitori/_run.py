@@ -156,8 +156,6 @@ class Run:
         self._pending: Any = ctypes.c_uint32.from_address(int(ffi.cast("uintptr_t", cell)))
         warn_pending(stacklevel=2)
 
-    # ---- safe points ----
-
     def poll(self) -> bool:
         """A safe point: carries out the commands that are due, waits in it while paused. True once a
         stop was applied."""
@@ -208,8 +206,6 @@ class Run:
         self._cell[_STEP] = step
         self._cell[_EPOCH] = epoch
 
-    # ---- what is known ----
-
     @property
     def id(self) -> str:
         """The run's id."""
@@ -247,8 +243,6 @@ class Run:
         """True after `close`."""
         return self._ptr is None
 
-    # ---- what the training says ----
-
     def set_phase(self, phase: str) -> None:
         """What the training is doing now, for status: "train", "validation", … (63 bytes)."""
         if self._ptr is not None:
@@ -263,8 +257,6 @@ class Run:
         if self._ptr is not None:
             err = new_error()
             check(lib.kj_run_report(self._ptr, tag.encode(), step, float(value), err), err)
-
-    # ---- parameters and verbs ----
 
     def add_param(
         self,
@@ -407,8 +399,6 @@ class Run:
         if self._ptr is None:
             raise StateError(f"run {self._id} is closed")
         return self._ptr
-
-    # ---- the end ----
 
     def close(self) -> None:
         """Ends the run: the doors are removed, who waits for a command is told. A second call does

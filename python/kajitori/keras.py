@@ -143,8 +143,6 @@ class SteeringCallback(keras.callbacks.Callback):
         """The epoch that runs, from 0; -1 before the first."""
         return self._epoch
 
-    # ---- begin and end of fit ----
-
     def on_train_begin(self, logs: Any = None) -> None:
         if self._owns_run:
             if self.run is not None:
@@ -210,8 +208,6 @@ class SteeringCallback(keras.callbacks.Callback):
         last of them may be cut; the optimizer's, which we ask then, is one too high after each epoch
         of data that end by surprise."""
         return self.model.steps_per_execution == 1 or bool(self.params.get("steps"))
-
-    # ---- safe points ----
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch

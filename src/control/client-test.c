@@ -343,8 +343,6 @@ static void test_long_path(void **state)
     finish(&fake);
 }
 
-/* ---- commands ---- */
-
 #define RECORD(state, more) \
     "{\"seq\":4,\"state\":\"" state "\",\"verb\":\"set\",\"at\":\"now\"" more "}"
 #define ANSWER(state, more) "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":" RECORD(state, more) "}\n"

@@ -24,8 +24,6 @@ enum {
     READ_SIZE = 16384
 };
 
-/* ---- time ---- */
-
 int64_t kji_wire_deadline(int timeout_ms)
 {
     return timeout_ms < 0 ? INT64_MAX : kji_monotonic_ms() + timeout_ms;
@@ -50,8 +48,6 @@ static int wait_ready(kj_client *client, short events, int64_t deadline, kj_erro
             return kji_fail_errno(err, KJ_EIO, errno, "cannot wait for the run");
     }
 }
-
-/* ---- events kept ---- */
 
 size_t kji_wire_count_events(const kj_client *client)
 {
@@ -87,8 +83,6 @@ static int keep_event(kj_client *client, struct json_object *event, kj_error *er
     client->events[client->n_events++] = event;
     return 0;
 }
-
-/* ---- messages ---- */
 
 static int break_off(kj_client *client, int code)
 {

@@ -18,8 +18,6 @@
 
 enum { PROTOCOL = 1, HELLO_TIMEOUT_MS = 5000 };
 
-/* ---- answers ---- */
-
 /* JSON-RPC's own numbers, and ours as they are. */
 static int code_of_answer(int64_t code)
 {
@@ -96,8 +94,6 @@ int kj_client_call(kj_client *client, const char *method, const char *params_jso
     int r = call(client, method, params_json, kji_wire_deadline(timeout_ms), &result, err);
     return r < 0 ? r : hand_over(result, ret_json, err);
 }
-
-/* ---- opening ---- */
 
 static int connect_socket(const char *dir, int timeout_ms, int *ret_fd, kj_error *err)
 {
@@ -198,8 +194,6 @@ int kj_client_get_fd(const kj_client *client)
     return client->fd;
 }
 
-/* ---- events ---- */
-
 /* Reads until an event is kept: 1, 0 at the deadline. */
 static int wait_event(kj_client *client, int64_t deadline, kj_error *err)
 {
@@ -236,8 +230,6 @@ int kj_client_next_event(kj_client *client, int timeout_ms, char **ret_json, kj_
     r = hand_over(event, ret_json, err);
     return r < 0 ? r : 1;
 }
-
-/* ---- commands ---- */
 
 /* How far a command has come, as enum kj_wait; -1 before it is accepted. */
 static int reached(const char *state)

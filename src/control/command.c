@@ -52,8 +52,6 @@ void kji_command_free(kji_command *command)
     free(command);
 }
 
-/* ---- the keys that every verb has ---- */
-
 static int take_text(char **to, const char *key, const char *value, size_t limit, kj_error *err)
 {
     if (strlen(value) > limit)
@@ -138,8 +136,6 @@ bool kji_is_reserved_key(const char *name)
     return find_common_key(name) != NULL;
 }
 
-/* ---- from text ---- */
-
 static int add_words(kji_command *command, const kji_text_line *line, kj_error *err)
 {
     if (line->n_words == 0)
@@ -175,8 +171,6 @@ int kji_command_from_text(const kji_text_line *line, kji_command **ret_command, 
     *ret_command = kji_command_new();
     return *ret_command ? fill_from_text(*ret_command, line, err) : kji_fail_memory(err);
 }
-
-/* ---- from JSON ---- */
 
 /* A string without NUL bytes in it, borrowed; NULL otherwise. */
 static const char *plain_text(struct json_object *json)
@@ -306,8 +300,6 @@ int kji_command_from_json(struct json_object *params, kji_command **ret_command,
     *ret_command = kji_command_new();
     return *ret_command ? fill_from_json(*ret_command, params, err) : kji_fail_memory(err);
 }
-
-/* ---- the record ---- */
 
 static void add_text(struct json_object *record, const char *key, const char *text)
 {

@@ -64,8 +64,6 @@ void kji_fifo_done(kji_fifo *fifo)
     kji_fifo_init(fifo, fifo->door);
 }
 
-/* ---- opening ---- */
-
 int kji_fifo_open_own(kji_fifo *fifo, int dir_fd, const char *dir, kj_error *err)
 {
     fifo->path = kji_format("%s/ctl", dir);
@@ -167,8 +165,6 @@ int kji_fifo_watch(const kji_fifo *fifo, int inotify_fd, uint32_t events)
     int watch = inotify_add_watch(inotify_fd, path, events);
     return watch >= 0 ? watch : inotify_add_watch(inotify_fd, fifo->path, events);
 }
-
-/* ---- reading ---- */
 
 static void end_line(kji_fifo *fifo, kj_run *run)
 {

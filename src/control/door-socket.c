@@ -60,8 +60,6 @@ int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error
     return r;
 }
 
-/* ---- connections ---- */
-
 static void client_done(kji_client *client, kj_run *run)
 {
     if (client->fd < 0)
@@ -180,8 +178,6 @@ bool kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_sourc
     return good;
 }
 
-/* ---- reading ---- */
-
 static void become_reader(kji_client *client, kj_run *run)
 {
     if (client->is_reader)
@@ -252,8 +248,6 @@ void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events
     if (client->in.failed)
         client->is_broken = true;
 }
-
-/* ---- writing ---- */
 
 static void take_events(kji_client *client, kj_run *run)
 {
@@ -339,8 +333,6 @@ void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd, uint64_t 
         }
     }
 }
-
-/* ---- the end ---- */
 
 void kji_socket_tell(kji_socket_door *door, kj_run *run)
 {

@@ -117,8 +117,6 @@ static void test_a_line_at_the_limit(void **state)
     json_object_put(journal);
 }
 
-/* ---- floods, and the end ---- */
-
 /* How many lines of the journal are in `state`. */
 static int count_state(struct json_object *journal, const char *state)
 {
@@ -202,8 +200,6 @@ static void test_what_comes_too_late_is_rejected(void **state)
     assert_int_equal(kj_run_poll(fix.run), 0);
     close(fd);
 }
-
-/* ---- what stands at the path ---- */
 
 static void expect_refused(const char *path, int code, const char *part)
 {
@@ -295,8 +291,6 @@ static void test_a_second_run_on_one_fifo_is_refused(void **state)
     fix_wait_seq(1);
 }
 
-/* ---- writers from before ---- */
-
 static void *open_and_write(void *data)
 {
     fix_write(fix.fifo, data);
@@ -356,8 +350,6 @@ static void test_a_silent_writer_from_before_freezes_nothing(void **state)
     fix_wait_seq(1);
     close(silent);
 }
-
-/* ---- the path goes away ---- */
 
 static void wait_warnings(int n)
 {

@@ -46,8 +46,6 @@ static int add_source(int epoll_fd, int fd, uint64_t source)
     return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* ---- serving ---- */
-
 /* A door is not looked at until some time has passed. */
 static void rest(const kji_helper *helper, int fd, enum source source, int64_t *until_ms, int ms)
 {
@@ -183,8 +181,6 @@ static void *helper_main(void *data)
     }
     return NULL;
 }
-
-/* ---- starting and ending ---- */
 
 /* Without inotify (its number of instances is limited) everything else still works. */
 static void watch_fifos(kji_helper *helper)

@@ -83,8 +83,6 @@ int kji_publish_prepare(kji_publication *place, const char *root, kj_error *err)
     return r;
 }
 
-/* ---- the dead ---- */
-
 static bool is_young(int dir_fd)
 {
     struct stat st;
@@ -134,8 +132,6 @@ static void sweep(int root_fd, const char *name)
     if (dir_fd >= 0)
         kji_publish_is_live(root_fd, name, dir_fd);
 }
-
-/* ---- showing ---- */
 
 int kji_publish_show(kji_publication *place, const char *id, kj_error *err)
 {

@@ -239,8 +239,6 @@ static void test_pick(void **state)
     assert_non_null(strstr(err.message, "a8 and 2 more"));
 }
 
-/* ---- journals ---- */
-
 static void put_journal(const char *id, double start_time, const char *text)
 {
     char name[200], run[100];

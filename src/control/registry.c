@@ -43,8 +43,6 @@ struct kj_run_list {
     kji_strbuf places; /* those looked in, for messages */
 };
 
-/* ---- picking by prefix ---- */
-
 static void add_names(kji_strbuf *text, const char *const *ids, size_t n_ids, const char *prefix)
 {
     size_t prefix_size = strlen(prefix), shown = 0, left = 0;
@@ -92,8 +90,6 @@ int kji_pick_run(const char *const *ids, size_t n_ids, const char *prefix, const
     return kji_fail(err, KJ_ENORUN, "no %s begins with '%s'; there is %s", what, prefix,
                     names.text);
 }
-
-/* ---- one run's folder ---- */
 
 static void free_entry(run_entry *entry)
 {
@@ -163,8 +159,6 @@ static int load_entry(const char *place, const char *id, int run_fd, run_entry *
     *ret_entry = entry;
     return 0;
 }
-
-/* ---- a runtime folder ---- */
 
 static int add_entry(kj_run_list *list, run_entry *entry, kj_error *err)
 {

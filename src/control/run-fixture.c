@@ -53,8 +53,6 @@ int fix_tear_down(void **state)
     return 0;
 }
 
-/* ---- what is steered ---- */
-
 static void check_thread(void)
 {
     assert_true(pthread_equal(pthread_self(), fix.training));
@@ -200,8 +198,6 @@ void fix_close(void)
     fix.run = NULL;
 }
 
-/* ---- doors ---- */
-
 void fix_write(const char *fifo_path, const char *text)
 {
     int fd = open(fifo_path, O_WRONLY | O_CLOEXEC);
@@ -309,8 +305,6 @@ struct json_object *fix_wait_event(int fd, const char *event, const char *state)
         json_object_put(params ? params : message);
     }
 }
-
-/* ---- what happened ---- */
 
 struct json_object *fix_journal(void)
 {

@@ -36,8 +36,6 @@ void fix_open(const char *fifo, uint32_t flags);
 kj_run *fix_open_other(const char *fifo, uint32_t flags, const char *run_id);
 void fix_close(void);
 
-/* ---- doors ---- */
-
 /* Opens a FIFO for writing, writes, closes. */
 void fix_write(const char *fifo_path, const char *text);
 const char *fix_ctl(void);
@@ -54,8 +52,6 @@ void fix_send(int fd, const char *line);
 struct json_object *fix_call(int fd, const char *method, const char *params);
 /* The next notification of `event` in `state` ("" = any). */
 struct json_object *fix_wait_event(int fd, const char *event, const char *state);
-
-/* ---- what happened ---- */
 
 /* The journal's lines. */
 struct json_object *fix_journal(void);

@@ -82,8 +82,6 @@ struct kj_run {
     kji_helper helper; /* the helper thread's own; its descriptors are closed in a forked child */
 };
 
-/* ---- intake.c: from a door to the queue (helper thread, lock held) ---- */
-
 /*
  * Takes `command` over (from kji_command_from_…, which returned `parsed` and filled `err`): numbers
  * it, checks it, journals it, and answers or queues it. Returns 0 and the record in *ret_record, or
@@ -95,8 +93,6 @@ int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, 
 /* A line of a FIFO. `problem` not NULL: the line could not be read, and this is why. */
 void kji_run_take_line(kj_run *run, kji_fifo *fifo, const char *text, size_t size,
                        const char *problem);
-
-/* ---- record.c: what happened (any of the two threads, lock held) ---- */
 
 /* The command is in `state` from now on: journalled, told to those who watch, remembered under its
  * command_id. */
@@ -120,8 +116,6 @@ void kji_run_warn(kj_run *run, const char *format, ...) __attribute__((format(pr
 /* Hands the waiting warnings to the log hook. Training thread, lock NOT held. */
 void kji_run_log_warnings(kj_run *run);
 
-/* ---- visit.c: the training thread at a safe point ---- */
-
 /* The slow path of kj_run_poll and its kin. */
 int kji_run_visit(kj_run *run, kji_place place);
 /* Wakes the training thread out of a pause, to look anew. */
@@ -132,8 +126,6 @@ void kji_run_update_due(kj_run *run);
 void kji_run_moved(kj_run *run);
 /* Reads the parameters that are stale, or all. Training thread, lock held, let go of meanwhile. */
 void kji_run_refresh(kj_run *run, bool all);
-
-/* ---- status.c ---- */
 
 struct json_object *kji_run_status(kj_run *run);
 struct json_object *kji_run_describe_params(kj_run *run);

@@ -290,8 +290,6 @@ static void test_closing_a_paused_run_tells_those_who_wait(void **state)
     close(watcher);
 }
 
-/* ---- fork ---- */
-
 static bool lock_is_free(const char *path)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -371,8 +369,6 @@ static void test_the_parents_death_frees_lock_and_doors(void **state)
     close(forked[1]);
 }
 
-/* ---- a signal in a pause ---- */
-
 static void test_a_signal_ends_an_interruptible_pause(void **state)
 {
     (void)state;
@@ -392,8 +388,6 @@ static void test_a_signal_ends_an_interruptible_pause(void **state)
         ;
     assert_int_equal(kj_run_poll(fix.run), 0);
 }
-
-/* ---- run.json ---- */
 
 static void expect_argv(const char *cmdline, size_t size, const char *json)
 {

@@ -87,8 +87,6 @@ static int give_up(kj_run *run, const kj_error *why, kj_error *err)
     return 0;
 }
 
-/* ---- the id ---- */
-
 static const char *wanted_id(kj_run *run, const kj_run_options *options)
 {
     if (options->run_id && *options->run_id)
@@ -100,8 +98,6 @@ static const char *wanted_id(kj_run *run, const kj_run_options *options)
     }
     return id && *id ? id : NULL;
 }
-
-/* ---- the doors ---- */
 
 static void journal_stale(kj_run *run, char *text)
 {
@@ -317,8 +313,6 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
     *ret_run = run;
     return 0;
 }
-
-/* ---- closing ---- */
 
 /* The helper has ended; those who wait are told by us, before the next records push theirs out. */
 static void expire_all(kj_run *run)

@@ -226,8 +226,6 @@ static void test_order_is_that_of_the_sequence(void **state)
     json_object_put(journal);
 }
 
-/* ---- pause: another thread speaks to the run while this one waits in it ---- */
-
 static void expect_done(const char *line)
 {
     expect_state(line, "accepted");
@@ -283,8 +281,6 @@ static void test_stop_ends_a_pause(void **state)
     assert_int_equal(kj_run_poll(fix.run), KJ_RUN_STOP);
     pthread_join(thread, NULL);
 }
-
-/* ---- questions ---- */
 
 static void test_questions_do_not_need_the_training(void **state)
 {
@@ -436,8 +432,6 @@ static void test_a_full_queue_has_room_for_a_stop(void **state)
         json_object_put(outcome("applied"));
 }
 
-/* ---- what a program may do to itself ---- */
-
 static int poll_inside(void *userdata, kj_call *call, kj_error *err)
 {
     (void)userdata, (void)call, (void)err;
@@ -551,8 +545,6 @@ static void test_a_locale_with_a_decimal_comma_changes_nothing(void **state)
     setlocale(LC_ALL, "C");
     json_object_put(fix_journal()); /* parses */
 }
-
-/* ---- other threads ---- */
 
 static int threads_end; /* atomic */
 

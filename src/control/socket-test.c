@@ -127,8 +127,6 @@ static void test_all_requests_of_a_half_closed_client_are_answered(void **state)
     assert_int_equal(answers, REQUESTS);
 }
 
-/* ---- the training is busy ---- */
-
 static int question_while_busy(void *userdata, kj_call *call, kj_error *err)
 {
     (void)userdata, (void)call, (void)err;
@@ -155,8 +153,6 @@ static void test_status_while_the_training_is_blocked(void **state)
     kj_run_poll(fix.run);
     assert_int_equal(fix.n_ticks, 1);
 }
-
-/* ---- slow and many ---- */
 
 static void test_a_slow_reader_gets_a_gap_and_blocks_nobody(void **state)
 {

@@ -57,8 +57,6 @@ static int connect_door(void)
     return connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fd : -1;
 }
 
-/* ---- another user at the doors ---- */
-
 static bool is_locked_out(void)
 {
     char path[300];
@@ -177,8 +175,6 @@ static void test_a_fifo_open_to_others_is_a_door_for_them(void **state)
     assert_int_equal(fix.tick_sum, 5);
 }
 
-/* ---- folders that are not ours, or cannot be written ---- */
-
 /* A run in fix.runtime: nobody can reach it, and the one warning has `part` in it. */
 static bool is_deaf_because(const char *part)
 {
@@ -248,8 +244,6 @@ static void test_a_read_only_state_folder_is_one_warning(void **state)
     assert_true(holds_for(SOMEBODY, train_without_a_journal));
 }
 
-/* ---- the fallback: /tmp/kajitori-UID ---- */
-
 static const char fallback[] = "/tmp/kajitori-54321";
 
 static bool open_by_environment(const char *expected_dir)
@@ -292,8 +286,6 @@ static void test_the_next_place_is_taken_unless_it_is_another_users(void **state
     assert_true(holds_for(SOMEBODY, takes_none));
     assert_int_equal(unlink(fallback), 0);
 }
-
-/* ---- full disks ---- */
 
 /* A disk of 64 KiB at `path`, which is full but for `free_pages` pages; skips without the right. */
 static void mount_full(const char *path, int free_pages)

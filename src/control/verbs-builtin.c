@@ -15,8 +15,6 @@
 
 #include <string.h>
 
-/* ---- questions ---- */
-
 static int ping_answer(kj_run *run, kji_command *command, struct json_object **ret_result,
                        kj_error *err)
 {
@@ -87,8 +85,6 @@ static int get_answer(kj_run *run, kji_command *command, struct json_object **re
     json_object_object_add(*ret_result, "params", list);
     return 0;
 }
-
-/* ---- set ---- */
 
 typedef struct assignment {
     kji_param *param;
@@ -225,8 +221,6 @@ static int set_carry_out(kj_run *run, kji_command *command, kj_error *err)
     return r;
 }
 
-/* ---- stop ---- */
-
 static struct json_object *already(const char *what, int64_t seq)
 {
     struct json_object *result = json_object_new_object();
@@ -300,8 +294,6 @@ static int stop_carry_out(kj_run *run, kji_command *command, kj_error *err)
     return 0;
 }
 
-/* ---- pause and resume ---- */
-
 static bool is_queued(const kj_run *run, const char *verb)
 {
     for (const kji_command *command = run->queue; command; command = command->next)
@@ -366,8 +358,6 @@ static int resume_carry_out(kj_run *run, kji_command *command, kj_error *err)
         kji_run_tell_state(run, kji_run_state(run));
     return 0;
 }
-
-/* ---- the table ---- */
 
 const kji_verb kji_builtin_verbs[] = {
     {.name = "ping", .help = "ping: is the run there?", .answer = ping_answer},

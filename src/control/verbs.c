@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-/* ---- own verbs ---- */
-
 static void free_own_verb(kji_verb *verb)
 {
     if (!verb)
@@ -118,8 +116,6 @@ int kji_own_verbs_add(kji_own_verbs *verbs, const kj_verb *from, kj_error *err)
     return 0;
 }
 
-/* ---- all verbs ---- */
-
 static const kji_verb *verb_at(const kji_own_verbs *own, size_t index)
 {
     if (index < kji_n_builtin_verbs)
@@ -223,8 +219,6 @@ int kji_verb_check(kj_run *run, const kji_own_verbs *own, kji_command *command, 
         r = verb->check(run, command, err);
     return r;
 }
-
-/* ---- help ---- */
 
 static struct json_object *describe_arg(const kji_verb_arg *arg)
 {

@@ -64,8 +64,6 @@ static int store(kj_trial *trial, kji_changes *changes, kj_error *err)
     return 0;
 }
 
-/* ---- suggest ---- */
-
 static const kji_param *find_known(const kj_study *study, const char *name)
 {
     for (size_t k = 0; k < study->n_space; k++)
@@ -230,8 +228,6 @@ int kj_trial_suggest(kj_trial *trial, const char *name, const kj_distribution *d
     return r;
 }
 
-/* ---- report, prune ---- */
-
 int kj_trial_report(kj_trial *trial, int64_t step, double value, kj_error *err)
 {
     int r = check_running(trial, err);
@@ -311,8 +307,6 @@ int kj_trial_set_attribute(kj_trial *trial, const char *key, const char *json, k
         return r;
     return kji_attributes_set(&trial->stored->user, key, text) ? 0 : kji_fail_memory(err);
 }
-
-/* ---- tell ---- */
 
 static int check_end(int state, const double *values, uint64_t n_values, kj_error *err)
 {

@@ -45,8 +45,6 @@ int kji_to_optuna_json(const char *json, const char *what, char **ret_json, kj_e
     return 0;
 }
 
-/* ---- opening ---- */
-
 /* Optuna's form of a made-up name: "no-name-" and a random UUID. */
 static int make_up_name(char **ret_name, kj_error *err)
 {
@@ -219,8 +217,6 @@ int kj_study_get_direction(const kj_study *study)
     return study->direction;
 }
 
-/* ---- facts ---- */
-
 int kj_study_set_fact(kj_study *study, const char *key, const char *json, kj_error *err)
 {
     KJI_CLEANUP(kji_freep) char *text = NULL;
@@ -250,8 +246,6 @@ int kj_study_get_fact(kj_study *study, const char *key, char **ret_json, kj_erro
                ? r
                : study->storage->ops->get_fact(study->storage->self, study->id, key, ret_json, err);
 }
-
-/* ---- trials ---- */
 
 int kj_study_mark_claims(kj_study *study, const char *key, const char *json, kj_error *err)
 {

@@ -66,8 +66,6 @@ static void rows_done(trial_rows *rows)
     free(rows->items);
 }
 
-/* ---- children ---- */
-
 typedef struct child {
     kji_trial *trial;
     kji_attributes *attributes;

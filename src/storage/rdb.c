@@ -62,8 +62,6 @@ static int end(kji_rdb *db, int r, kj_error *err)
     return db->driver->commit(db, err);
 }
 
-/* ---- studies ---- */
-
 static const char *const direction_names[] = {"NOT_SET", "MINIMIZE", "MAXIMIZE"};
 
 static int add_study(kji_rdb *db, const char *name, int direction, int64_t *ret_id, kj_error *err)
@@ -199,8 +197,6 @@ int kji_rdb_add_fact(void *self, int64_t study_id, const char *key, const char *
     *ret_json = there;
     return 1;
 }
-
-/* ---- trials ---- */
 
 static int add_trial(kji_rdb *db, int64_t study_id, int state, int64_t *ret_id, kj_error *err)
 {

@@ -36,8 +36,6 @@ static const char *const texts[] = {
 #undef KJI_SQL_TEXT
 };
 
-/* ---- errors ---- */
-
 static int map_code(int code)
 {
     if (code == SQLITE_CONSTRAINT_UNIQUE || code == SQLITE_CONSTRAINT_PRIMARYKEY)
@@ -81,8 +79,6 @@ static int fail(sqlite_storage *s, kj_error *err)
                                s->db ? sqlite3_errmsg(s->db) : "out of memory");
     }
 }
-
-/* ---- the driver ---- */
 
 static sqlite_storage *storage_of(kji_rdb *rdb)
 {
@@ -234,8 +230,6 @@ static const kji_rdb_driver driver = {
     .rollback = sqlite_rollback,
     .get_version = sqlite_get_version,
 };
-
-/* ---- opening ---- */
 
 /* "///PATH" or "///PATH?timeout=SECONDS" */
 static int parse_where(sqlite_storage *s, const char *where, kj_error *err)

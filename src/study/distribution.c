@@ -17,8 +17,6 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- checking ---- */
-
 static int check_float(kj_distribution *d, kj_error *err)
 {
     char low[KJI_DOUBLE_TEXT], high[KJI_DOUBLE_TEXT];
@@ -151,8 +149,6 @@ void kji_distribution_unref(kji_distribution *distribution)
     free((void *)distribution->is.choices);
     free(distribution);
 }
-
-/* ---- values ---- */
 
 static bool is_number(const kj_value *v)
 {

@@ -85,8 +85,6 @@ void kji_optuna_json_value(kji_strbuf *out, const kj_value *value)
     }
 }
 
-/* ---- rewriting ---- */
-
 typedef struct reader {
     const char *start;
     const char *at;

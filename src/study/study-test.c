@@ -24,8 +24,6 @@ static bool has_wide_bound(const char *json)
     return strstr(json, "100000000000000000000") || strstr(json, "9223372036854775808");
 }
 
-/* ---- vectors: constructors ---- */
-
 static double number(struct json_object *json)
 {
     double value = 0;
@@ -210,8 +208,6 @@ static void test_bad_distributions_say_why(void **state)
     kji_distribution_unref(d);
 }
 
-/* ---- JSON texts ---- */
-
 static void test_json_is_rewritten_as_python_writes_it(void **state)
 {
     (void)state;
@@ -268,8 +264,6 @@ static void test_json_is_rewritten_as_python_writes_it(void **state)
     kji_strbuf_done(&out);
 }
 
-/* ---- times ---- */
-
 static void test_times(void **state)
 {
     (void)state;
@@ -296,8 +290,6 @@ static void test_times(void **state)
         assert_false(kji_time_parse(bad[k], &us));
     assert_string_equal(kji_time_local_text(KJI_TIME_NONE, text), "");
 }
-
-/* ---- history ---- */
 
 static kji_trial *make_trial(int64_t number, int state, const double *values, size_t n)
 {

@@ -42,8 +42,6 @@ struct kji_db {
     bool claim_no_more;
 };
 
-/* ---- lists and jobs ---- */
-
 static void list_init(job_list *list)
 {
     list->first = NULL;
@@ -109,8 +107,6 @@ static void answer(kji_db *db, kji_db_job *job)
     db->options.wake(db->options.userdata);
 }
 
-/* ---- waiting for a locked database ---- */
-
 typedef struct patience {
     int pause_ms;
 } patience;
@@ -150,8 +146,6 @@ static bool try_again(kji_db *db, int r, patience *p, const kj_error *err)
     pthread_mutex_unlock(&db->lock);
     return again;
 }
-
-/* ---- how many are finished, and whose repeats they are ---- */
 
 static bool get_retry_of(const kj_trial_info *trial, int64_t *ret_number)
 {
@@ -214,8 +208,6 @@ static int count(kji_db *db, kji_db_job *job)
     kj_trial_list_free(list);
     return 0;
 }
-
-/* ---- ASK ---- */
 
 static int suggest(kji_db *db, kji_db_job *job, size_t k, struct json_object *params)
 {
@@ -374,8 +366,6 @@ static int do_ask(kji_db *db, kji_db_job *job)
     return r;
 }
 
-/* ---- REPORT ---- */
-
 static int decide(kji_db *db, kji_db_job *job)
 {
     kj_decision decision = {.size = sizeof decision};
@@ -411,8 +401,6 @@ static int do_report(kji_db *db, kji_db_job *job)
     }
     return 0;
 }
-
-/* ---- TELL ---- */
 
 /* Remembers who had the newest stop that was applied. */
 static int look_for_stop(void *userdata, const char *line)
@@ -470,8 +458,6 @@ static int do_tell(kji_db *db, kji_db_job *job)
     job->trial = NULL;
     return count(db, job);
 }
-
-/* ---- the thread ---- */
 
 static kji_db_job *wait_for_job(kji_db *db)
 {

@@ -25,8 +25,6 @@ static bool is_name(const char *text, size_t size)
     return true;
 }
 
-/* ---- ranges ---- */
-
 /* One ":option" of a range. Returns false when there is none of this name. */
 static bool take_option(kj_distribution *dist, const char *option, size_t size, const char **step,
                         size_t *step_size)
@@ -113,8 +111,6 @@ static int parse_range(const char *spec, const char *body, kj_distribution *dist
     }
     return r < 0 ? r : check_range(dist, step != NULL, spec, err);
 }
-
-/* ---- choices ---- */
 
 static void free_choices(kj_value *choices, size_t n)
 {

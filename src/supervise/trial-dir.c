@@ -174,8 +174,6 @@ int kji_trial_dir_read_exit(int dir_fd, kji_trial_exit *ret_exit, kj_error *err)
     return 0;
 }
 
-/* ---- the end of the output ---- */
-
 /* Where the last `lines` lines of text begin. */
 static const char *last_lines(const char *text, const char *end, int lines)
 {
@@ -216,8 +214,6 @@ char *kji_trial_dir_output_end(int dir_fd, int lines, size_t limit)
         add_output_byte(&out, (unsigned char)*at);
     return kji_strbuf_take(&out);
 }
-
-/* ---- what a killed shim left ---- */
 
 /* Whether /proc/PID/environ, `size` bytes of NUL-ended texts, has exactly `wanted`. */
 static bool has_variable(const char *environ_text, size_t size, const char *wanted)

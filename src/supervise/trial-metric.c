@@ -213,8 +213,6 @@ void kji_trial_metric_close(kji_trial_run *run)
     run->source = NULL;
 }
 
-/* ---- why there is no value ---- */
-
 typedef struct tag_text {
     kji_strbuf text;
     size_t n;

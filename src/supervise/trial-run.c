@@ -17,8 +17,6 @@
 
 enum { WATCH_MS = 100 };
 
-/* ---- handles ---- */
-
 static void on_closed(uv_handle_t *handle)
 {
     kji_trial_run_closed(handle->data);
@@ -92,8 +90,6 @@ kji_trial_run *kji_trial_run_new(kji_worker *worker, int64_t number, kj_error *e
     return run;
 }
 
-/* ---- adopting ---- */
-
 /* Looks after a shim that is not our child. */
 static void on_watch(uv_timer_t *timer)
 {
@@ -156,8 +152,6 @@ int kji_trial_run_adopt(kji_worker *worker, kj_trial *trial, const kj_trial_info
     uv_timer_start(&run->watch, on_watch, 0, WATCH_MS);
     return 0;
 }
-
-/* ---- events and actions ---- */
 
 static void on_grace(uv_timer_t *timer)
 {
@@ -252,8 +246,6 @@ void kji_trial_run_interrupt(kji_trial_run *run, bool at_once)
     run->interrupted = true;
     kji_trial_run_event(run, at_once ? KJI_EVENT_KILL : KJI_EVENT_STOP);
 }
-
-/* ---- answers of the database thread ---- */
 
 static void emit_reports(kji_trial_run *run, const kji_db_job *job)
 {

@@ -17,8 +17,6 @@
 
 extern char **environ;
 
-/* ---- what is put into the templates ---- */
-
 /* Bindings of {trial}, {study} and the parameters; the caller frees the array and *ret_trial. */
 static kji_binding *make_bindings(const kji_tune_config *config, int64_t number, char **values,
                                   char **ret_trial, size_t *ret_n)
@@ -86,8 +84,6 @@ static void make_run_id(const kji_tune_config *config, int64_t number, char run_
     if (run_id[0] == '.' || run_id[0] == '-')
         run_id[0] = '_';
 }
-
-/* ---- starting ---- */
 
 static bool is_variable(const char *entry, const char *name)
 {

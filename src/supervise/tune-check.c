@@ -17,8 +17,6 @@
 
 enum { MAX_JOBS = 1024, DEFAULT_GRACE_MS = 10000 };
 
-/* ---- the study's default name ---- */
-
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -70,8 +68,6 @@ char *kji_tune_default_study(const char *const *command, uint64_t n_command)
     size_t size = dot && dot > name ? (size_t)(dot - name) : strlen(name);
     return strndup(name, size);
 }
-
-/* ---- parameters and templates ---- */
 
 static int check_param_name(const kji_tune_config *config, size_t k, kj_error *err)
 {
@@ -205,8 +201,6 @@ static int check_templates(const kji_tune_config *config, samples *s, kj_error *
     return 0;
 }
 
-/* ---- programs ---- */
-
 static bool is_program(const char *path)
 {
     struct stat st;
@@ -283,8 +277,6 @@ static int check_shim(const kji_tune_config *config, kj_error *err)
                     config->shim);
 }
 
-/* ---- the trials folder ---- */
-
 /* Shortens `path` to the folder that it is in. */
 static void to_parent(char *path)
 {
@@ -315,8 +307,6 @@ static int check_trials_dir(const char *dir, kj_error *err)
     return 0;
 }
 
-/* ---- open files ---- */
-
 /* A trial has its folder and three descriptors of its metric; a start needs some more. */
 static int check_open_files(uint32_t jobs, kj_error *err)
 {
@@ -330,8 +320,6 @@ static int check_open_files(uint32_t jobs, kj_error *err)
                     "%u jobs at once need %llu open files, the limit is %llu (ulimit -n raises it)",
                     jobs, (unsigned long long)needed, (unsigned long long)limit.rlim_cur);
 }
-
-/* ---- all of it ---- */
 
 static char *default_trials_dir(const char *study)
 {
@@ -421,8 +409,6 @@ void kji_tune_config_done(kji_tune_config *config)
     kji_closep(&config->worker_lock);
     kji_closep(&config->trials_fd);
 }
-
-/* ---- the search space as a fact of the study ---- */
 
 char *kji_tune_space_json(const kji_tune_config *config)
 {

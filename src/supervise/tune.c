@@ -45,8 +45,6 @@ static const char *direction_name(int direction)
                                                 : "not set";
 }
 
-/* ---- facts ---- */
-
 static int text_to_json(const char *text, char **ret_json, kj_error *err)
 {
     KJI_CLEANUP(kji_json_putp) struct json_object *json = json_object_new_string(text);
@@ -137,8 +135,6 @@ static int get_study_id(kj_tune *tune, char **ret_id, kj_error *err)
     *ret_id = strdup(known ? known : "");
     return *ret_id ? 0 : kji_fail_memory(err);
 }
-
-/* ---- opening ---- */
 
 static int open_study(const kj_tune *tune, const kj_tune_options *options, kj_storage *storage,
                       uint32_t flags, kj_study **ret_study, kj_error *err)

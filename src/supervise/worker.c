@@ -19,8 +19,6 @@
 
 enum { HOPELESS_AFTER = 3 };
 
-/* ---- events ---- */
-
 void kji_worker_emit_event(kji_worker *worker, kj_tune_event *event)
 {
     event->size = sizeof *event;
@@ -47,8 +45,6 @@ void kji_worker_warn(kji_worker *worker, int64_t trial, const char *format, ...)
     kji_fail(&line, KJ_EIO, "%s", text);
     kji_worker_emit(worker, KJ_TUNE_WARNING, trial, line.message);
 }
-
-/* ---- the end of the loop ---- */
 
 static void close_loop_handles(kji_worker *worker)
 {
@@ -96,8 +92,6 @@ static void pump(kji_worker *worker)
         close_loop_handles(worker);
 }
 
-/* ---- does the program work at all? ---- */
-
 static uint64_t hopeless_after(const kji_worker *worker)
 {
     uint64_t n = worker->config->n_trials;
@@ -122,8 +116,6 @@ static void judge_program(kji_worker *worker, kji_trial_run *run, const kji_db_j
              worker->n_failed_first, run->number, job->error ? job->error : "",
              worker->config->trials_dir, run->number, output && *output ? output : "(empty)");
 }
-
-/* ---- answers of the database thread ---- */
 
 static void end_text(const kji_trial_run *run, const kji_db_job *job, char *text, size_t room)
 {
@@ -220,8 +212,6 @@ static void wake(void *userdata)
     uv_async_send(&worker->answers);
 }
 
-/* ---- interrupts ---- */
-
 static void interrupt_all(kji_worker *worker, bool at_once)
 {
     for (kji_trial_run *run = worker->runs, *next; run; run = next) {
@@ -270,8 +260,6 @@ static void on_interrupt(uv_poll_t *handle, int status, int events)
     if (read(worker->interrupt_fd, &n, sizeof n) == sizeof n)
         look_at_interrupts(worker);
 }
-
-/* ---- running ---- */
 
 static int init_loop(kji_worker *worker, kj_error *err)
 {

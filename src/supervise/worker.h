@@ -113,13 +113,9 @@ struct kji_trial_run {
     int64_t shim_status;
 };
 
-/* ---- trial-start.c ---- */
-
 /* A trial that the database thread has claimed: starts its program. Takes what `job` holds. A
  * program that cannot be started is a trial that fails, not an error. */
 int kji_trial_run_start(kji_worker *worker, kji_db_job *job, kj_error *err);
-
-/* ---- trial-run.c ---- */
 
 /* In the worker's list, with nothing running yet. NULL when memory is gone. */
 kji_trial_run *kji_trial_run_new(kji_worker *worker, int64_t number, kj_error *err);
@@ -139,8 +135,6 @@ void kji_trial_run_release(kji_trial_run *run);
 /* One of its handles was closed or one of its requests came back. */
 void kji_trial_run_closed(kji_trial_run *run);
 
-/* ---- trial-metric.c ---- */
-
 int kji_trial_metric_open(kji_trial_run *run, bool drop_old, kj_error *err);
 /* Follows it from now on. */
 int kji_trial_metric_follow(kji_trial_run *run, kj_error *err);
@@ -155,23 +149,15 @@ void kji_trial_metric_close(kji_trial_run *run);
 /* Why there is no value: the tags that exist, or that no line matched; for free. */
 char *kji_trial_metric_why_none(kji_trial_run *run);
 
-/* ---- trial-outcome.c ---- */
-
 /* Fills the TELL of a trial whose program has ended. */
 int kji_trial_outcome(kji_trial_run *run, kji_db_job *job, kj_error *err);
-
-/* ---- channel-stop.c ---- */
 
 /* Asks the program's run to stop, on a thread of libuv's pool; KJI_EVENT_CHANNEL_FAILED comes when
  * that fails. */
 void kji_channel_stop(kji_trial_run *run);
 
-/* ---- adopt.c ---- */
-
 /* Takes over the RUNNING trials that have a folder here. Before the loop and the thread run. */
 int kji_adopt(kji_worker *worker, kj_error *err);
-
-/* ---- worker.c ---- */
 
 int kji_worker_run(const kji_tune_config *config, kj_study *study, const atomic_int *interrupts,
                    int interrupt_fd, kj_error *err);

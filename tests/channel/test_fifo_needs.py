@@ -56,9 +56,6 @@ def rejected(journal):
     return [line["error"] for line in journal if line.get("state") == "rejected"]
 
 
-# ---- no command is lost ----
-
-
 def sh(script):
     subprocess.run(["sh", "-c", script], check=True, timeout=TIMEOUT_S)
 
@@ -123,9 +120,6 @@ def test_two_trainings_on_one_fifo(place, digits):
     assert done(finish(place, other), "shake") == []
 
 
-# ---- from command to effect ----
-
-
 def test_a_command_before_the_first_step(place, tmp_path):
     path = tmp_path / "fifo"
     os.mkfifo(path)
@@ -143,9 +137,6 @@ def test_nobody_reads(place, digits):
         os.open(digits.fifo, os.O_WRONLY | os.O_NONBLOCK)
     with pytest.raises(FileNotFoundError):
         (place.runtime / "digits-one" / "ctl").write_text("stop\n")
-
-
-# ---- each case ----
 
 
 def test_a_command_left_by_a_killed_training_is_not_obeyed_by_the_next(place, digits):
@@ -247,9 +238,6 @@ def test_an_unknown_command(place, digits):
     digits.fifo.write_text("stpo\n")
     assert "did you mean stop?" in following.wait_line("stpo")
     finish(place, digits)
-
-
-# ---- worse ----
 
 
 def test_lines_split_at_every_byte(place, digits):

@@ -289,9 +289,6 @@ def test_a_client_that_never_reads_is_left_behind(place, connection, digits):
     assert digits.wait() == 0
 
 
-# ---- docs/protocol.md, row by row ----
-
-
 def test_methods_answer_as_the_protocol_says(connection):
     hello = connection.call("hello", protocol=1, client="test")
     assert set(hello) == {"protocol", "version", "run"}

@@ -23,9 +23,6 @@ def finish(place, process):
     assert "stopped at step" in process.out
 
 
-# ---- each verb ----
-
-
 def test_ps_and_status(place, digits):
     (row,) = place.json("ps")
     assert row["id"] == digits.run_id == "digits-one"
@@ -175,9 +172,6 @@ def test_log_follow(place, digits):
     assert following.out == place.kajitori("log").stdout.rstrip("\n")
 
 
-# ---- what goes wrong ----
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -310,9 +304,6 @@ def test_two_runs_with_one_id(place, digits):
     other = place.digits(run_id="digits-one")
     assert other.run_id != "digits-one"
     assert len(place.json("ps")) == 2
-
-
-# ---- doors that cannot be had ----
 
 
 def test_echo_into_both_fifos(place, tmp_path):

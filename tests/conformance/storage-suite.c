@@ -90,8 +90,6 @@ static void finish(kj_study *study, kj_trial *trial, int end, double value)
     kj_trial_free(trial);
 }
 
-/* ---- studies ---- */
-
 static void test_studies_are_found_by_name(void **state)
 {
     fixture *f = *state;
@@ -171,8 +169,6 @@ static void test_facts(void **state)
     kj_study_close(study);
     kj_study_close(other);
 }
-
-/* ---- trials ---- */
 
 static const kj_distribution lr = {
     .size = sizeof lr, .kind = KJ_DISTRIBUTION_FLOAT, .low = 1e-5, .high = 0.1, .log = 1};

@@ -262,8 +262,6 @@ static void test_what_a_trigger_refuses(void **state)
     kj_storage_close(storage);
 }
 
-/* ---- flushes ---- */
-
 static int n_flushes;
 static int (*flush)(sqlite3_file *, int);
 static sqlite3_io_methods counting_methods[2]; /* of the database, of its log */
@@ -329,8 +327,6 @@ static void test_what_is_told_is_flushed(void **state)
     assert_int_equal(sqlite3_vfs_register(system_vfs, 1), SQLITE_OK);
     assert_int_equal(sqlite3_vfs_unregister(&counting), SQLITE_OK);
 }
-
-/* ---- processes ---- */
 
 static kj_study *join_study(kj_storage *storage)
 {

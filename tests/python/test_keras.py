@@ -114,9 +114,6 @@ def ask_meanwhile(run, sender):
     return last_json(sender.process)
 
 
-# ---- stop ----
-
-
 def test_echo_stop_into_a_fifo_made_by_mkfifo(tmp_path):
     path = tmp_path / "ctl"
     subprocess.run(["mkfifo", "-m", "622", path], check=True)
@@ -248,9 +245,6 @@ def test_the_code_after_fit_runs_and_the_next_fit_is_whole(tmp_path):
     assert not (tmp_path / "ctl").exists()
 
 
-# ---- set, get, pause, status ----
-
-
 def test_set_lr_replies_with_old_and_new_value_read_back():
     model = make_model(learning_rate=0.001)
     sender = At(steering("print(json.dumps([c.send('set lr=1e-4'), c.send('stop')]))"))
@@ -358,9 +352,6 @@ print(json.dumps(status))"""
     os.close(write_end)
 
 
-# ---- own verbs and parameters ----
-
-
 def test_own_verbs_get_the_callback_and_their_arguments(tmp_path):
     def freeze(cb, count):
         """Freezes the first layers."""
@@ -451,9 +442,6 @@ def test_fifo_and_run_together_are_refused():
         SteeringCallback(fifo="x", run=run)
 
 
-# ---- bad input ----
-
-
 def test_bad_bytes_and_unknown_commands_do_not_end_the_training(tmp_path):
     path = tmp_path / "ctl"
     os.mkfifo(path)
@@ -483,9 +471,6 @@ def test_a_regular_file_in_place_of_the_fifo_is_one_warning(tmp_path):
     assert len([w for w in caught if w.category is kajitori.ChannelWarning]) == 1
     assert guard.batches == 2 * STEPS
     assert path.read_text() == "stop\n"
-
-
-# ---- ways to call fit ----
 
 
 @pytest.mark.parametrize("at", [None, 14, 19])

@@ -34,9 +34,6 @@ def echo(text, path):
     return subprocess.Popen(["sh", "-c", 'printf "%b" "$0" > "$1"', text, str(path)])
 
 
-# ---- life ----
-
-
 def test_a_run_is_listed_while_it_lives():
     with kajitori.Run(name="mine", run_id="mine-1", framework="numpy", total_steps=10) as run:
         assert run.id == "mine-1"
@@ -138,9 +135,6 @@ def test_two_runs_in_one_process():
             kajitori.connect()
         ask(b, "stop")
         assert (a.poll(), b.poll()) == (False, True)
-
-
-# ---- commands ----
 
 
 def test_stop_with_its_reason(run):
@@ -384,9 +378,6 @@ def test_events_are_seen_from_another_process(run):
     assert (event["tag"], event["value"]) == ("loss", 0.25)
 
 
-# ---- threads, processes ----
-
-
 def test_status_is_answered_while_the_interpreter_is_blocked():
     """The training sits in a call that holds the interpreter's lock until the answer is there: were the
     lock needed for the answer, this would never end."""
@@ -487,9 +478,6 @@ def test_polling_from_a_second_thread_is_harmless(run):
     thread.join()
 
 
-# ---- the FIFO ----
-
-
 def test_a_fifo_of_the_users_own(tmp_path):
     path = tmp_path / "ctl"
     os.mkfifo(path)
@@ -571,9 +559,6 @@ def test_a_malformed_id_is_refused():
     for bad in (".hidden", "a/b", "x" * 65):
         with pytest.raises(kajitori.ArgumentError):
             kajitori.Run(run_id=bad)
-
-
-# ---- the client ----
 
 
 def test_no_such_run():

@@ -143,9 +143,6 @@ def is_alive(pid):
         return False
 
 
-# ---- the whole way ----
-
-
 def test_a_study_completes_and_goes_on(study):
     study.options = ["--pruner", "none"]
     rows = study.table(4, "--jobs", "2")
@@ -221,9 +218,6 @@ def test_the_first_value_of_a_step_counts(study):
     ).fetchall()
     db.close()
     assert values == [(0, 5.0), (1, 4.0), (2, 3.0), (3, 2.0)]
-
-
-# ---- pruning and the ladder ----
 
 
 def test_median_prunes_with_sigterm(study):
@@ -351,9 +345,6 @@ def test_stopped_by_a_person(place):
     assert row["reason"] == "stopped by ann"
 
 
-# ---- interrupts ----
-
-
 def waiting_study(study, trials=4, *more):
     """A worker whose trials 1 and 2 run and stay, after trial 0 has ended."""
     study.options = ["--pruner", "none"]
@@ -455,9 +446,6 @@ def test_a_program_that_prints_faster_than_it_is_read(study):
     tune.popen.send_signal(signal.SIGTERM)
     assert tune.wait() == 130
     assert trials_of(tune)[0]["state"] == "FAIL"
-
-
-# ---- a worker or a shim is killed ----
 
 
 def test_a_killed_worker_is_taken_over(study):
@@ -635,9 +623,6 @@ def test_workers_in_several_folders(study):
     assert numbers == list(range(len(states)))
 
 
-# ---- bad input: one clear line, the right status, nothing written ----
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -674,7 +659,10 @@ def test_refused_before_anything_is_started(study, change, said):
 
 
 def test_a_trials_folder_that_cannot_be(study):
-    for folder, said in (("train.py", "train.py is not a folder"), ("train.py/x", "Not a directory")):
+    for folder, said in (
+        ("train.py", "train.py is not a folder"),
+        ("train.py/x", "Not a directory"),
+    ):
         assert said in study.run(1, "--trials-dir", folder, status=1).stderr
     assert sorted(path.name for path in study.folder.iterdir()) == ["train.py"]
 
@@ -858,8 +846,6 @@ def test_a_shim_that_is_not_there(study):
     assert "/nowhere/kajitori-shim: not there" in study.run(1, status=1).stderr
 
 
-# ---- event files ----
-
 EVENT_WRITER = """
 import os, struct, sys, time
 
@@ -997,9 +983,6 @@ def test_lists_pruners_and_samplers(place):
     assert "random" in place.kajitori("tune", "--sampler", "help").stdout
 
 
-# ---- at a terminal ----
-
-
 def test_one_line_on_a_terminal(study, place):
     study.program[2] = "2"
     ours, theirs = os.openpty()
@@ -1027,9 +1010,6 @@ def read_terminal(fd):
         return os.read(fd, 4096)
     except OSError:  # the other side is closed
         return b""
-
-
-# ---- chaos ----
 
 
 def test_workers_killed_at_any_moment(study):
