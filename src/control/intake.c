@@ -109,6 +109,25 @@ static int settle(kj_run *run, kji_command *command, kj_error *err)
     return verb->settle ? verb->settle(run, command, &command->result) : 0;
 }
 
+/* Whether it names what the program may still register: a sender may be quicker than the program.
+ */
+static bool names_what_may_come(const kj_run *run, const kji_command *command)
+{
+    if (kji_run_step(run) >= 0 || kji_run_epoch(run) >= 0)
+        return false;
+    if (!command->verb)
+        return true;
+    if (!command->verb->takes_params || !command->args)
+        return false;
+    json_object_object_foreach(command->args, name, value)
+    {
+        (void)value;
+        if (!kji_params_find(&run->params, name))
+            return true;
+    }
+    return false;
+}
+
 int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, int parsed,
                    struct json_object **ret_record, kj_error *err)
 {
@@ -127,6 +146,11 @@ int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, 
         return reject(run, command, &why, ret_record, err);
     }
     int r = kji_verb_check(run, &run->own_verbs, command, &why);
+    if (r < 0 && names_what_may_come(run, command)) {
+        size_t used = strlen(why.message);
+        snprintf(why.message + used, sizeof why.message - used,
+                 " (the first step has not begun; the program may still register more)");
+    }
     if (r >= 0)
         r = settle(run, command, &why);
     if (r < 0)

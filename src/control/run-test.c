@@ -133,6 +133,17 @@ static void test_unknown_things_name_the_nearest(void **state)
     expect_rejected("# nothing", "no command");
 }
 
+static void test_before_the_first_step_more_may_come(void **state)
+{
+    (void)state;
+    expect_rejected("set later=1", "may still register");
+    expect_rejected("explode", "may still register");
+    kj_run_begin_step(fix.run, 0);
+    struct json_object *answer = command("set later=1");
+    assert_null(strstr(fix_text(answer, "message"), "may still"));
+    json_object_put(answer);
+}
+
 static void test_own_verb(void **state)
 {
     (void)state;
@@ -614,6 +625,7 @@ int main(void)
         TEST(test_bad_sets_change_nothing),
         TEST(test_a_setter_that_fails_takes_all_back),
         TEST(test_unknown_things_name_the_nearest),
+        TEST(test_before_the_first_step_more_may_come),
         TEST(test_own_verb),
         TEST(test_stop_now),
         TEST(test_stop_at_a_step),
