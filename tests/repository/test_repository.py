@@ -109,15 +109,8 @@ def test_the_training_side_library_stays_light():
     out = subprocess.run(
         ["readelf", "-d", BUILD / "src/libkajitori.so"], capture_output=True, text=True, check=True
     ).stdout
-    needed = set(re.findall(r"NEEDED.*\[(.*?)\]", out))
-    allowed = {
-        "libc.so.6",
-        "libm.so.6",
-        "libjson-c.so.5",
-        "libisal.so.2",
-        "libpcre2-8.so.0",
-        "ld-linux-x86-64.so.2",
-    }
+    needed = set(re.findall(r"NEEDED.*\[(.*?)\.so", out))
+    allowed = {"libc", "libm", "libjson-c", "libisal", "libpcre2-8", "ld-linux-x86-64"}
     assert needed <= allowed
 
 
