@@ -102,7 +102,8 @@ typedef struct kj_study_options {
     const char *name;  /* at most 512 characters; NULL with KJ_STUDY_CREATE: made up */
     int32_t direction; /* enum kj_direction; for a study that exists NOT_SET = whatever it has, else
                           it must agree */
-    int32_t has_seed;  /* nonzero: `seed` is given; else the sampler seeds itself */
+    int32_t has_seed;  /* nonzero: `seed` is given; else the sampler seeds itself. In a study that
+                          has trials already, the first trial's number counts as a part of it */
     uint32_t seed;
     uint32_t reserved;
     const char *sampler;         /* kj_sampler_get_info lists them [random] */

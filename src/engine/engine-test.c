@@ -52,6 +52,34 @@ static void test_a_seed_repeats_the_draws(void **state)
     kj_storage_close(storage);
 }
 
+static void test_going_on_with_a_seed_draws_other_values(void **state)
+{
+    (void)state;
+    static const kj_distribution x = {
+        .size = sizeof(kj_distribution), .kind = KJ_DISTRIBUTION_FLOAT, .low = 0, .high = 1};
+    kj_study_options options = KJ_STUDY_OPTIONS_INIT;
+    options.name = "a";
+    options.has_seed = 1;
+    options.seed = 0;
+    kj_storage *storage;
+    kj_study *study = NULL;
+    double values[9];
+    assert_int_equal(kj_storage_open("memory:", &storage, &err), 0);
+    for (size_t k = 0; k < 9; k++) {
+        if (k % 3 == 0) {
+            kj_study_close(study);
+            options.flags = k ? KJ_STUDY_LOAD : KJ_STUDY_CREATE;
+            assert_int_equal(kj_study_open(storage, &options, &study, &err), 0);
+        }
+        values[k] = draw(study, &x);
+        for (size_t j = 0; j < k; j++)
+            assert_true(values[j] != values[k]);
+    }
+    assert_true(values[0] == 0.5488135039273248);
+    kj_study_close(study);
+    kj_storage_close(storage);
+}
+
 static void test_ranges_that_cannot_be_drawn_from(void **state)
 {
     (void)state;
@@ -196,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_seed_repeats_the_draws),
+        cmocka_unit_test(test_going_on_with_a_seed_draws_other_values),
         cmocka_unit_test(test_ranges_that_cannot_be_drawn_from),
         cmocka_unit_test(test_a_keep_says_why),
         cmocka_unit_test(test_structs_of_another_size),

@@ -17,6 +17,7 @@ struct kj_study {
     kji_history *history;
     kji_param *space; /* names that are known to be in the study, `internal` unused */
     size_t n_space, space_capacity;
+    bool has_asked;     /* for a trial, so that the sampler knows where the study stands */
     kji_attribute mark; /* what every claimed trial gets, key NULL: nothing */
 };
 

@@ -269,7 +269,12 @@ int kj_study_ask(kj_study *study, kj_trial **ret_trial, kj_error *err)
     kji_trial *stored;
     const kji_attribute *mark = study->mark.key ? &study->mark : NULL;
     int r = study->storage->ops->claim_trial(study->storage->self, study->id, mark, &stored, err);
-    return r < 0 ? r : kji_trial_handle_new(study, stored, ret_trial, err);
+    if (r < 0)
+        return r;
+    if (!study->has_asked && stored->number > 0)
+        kji_sampler_go_on(study->sampler, stored->number);
+    study->has_asked = true;
+    return kji_trial_handle_new(study, stored, ret_trial, err);
 }
 
 int kj_study_get_trial(kj_study *study, int64_t number, kj_trial **ret_trial, kj_error *err)

@@ -20,6 +20,8 @@ struct kji_sampler {
     const kji_sampler_ops *ops;
     void *instance;
     kji_rng rng;
+    bool has_seed;
+    uint32_t seed;
 };
 
 const kji_sampler_ops *kji_sampler_at(size_t index)
@@ -47,6 +49,8 @@ static int set_up(kji_sampler *sampler, const char *options, const uint32_t *see
     int r = kji_options_parse(ops->options, ops->n_options, who, options, sampler->instance, err);
     if (r < 0 || !seed)
         return r < 0 ? r : kji_rng_seed_randomly(&sampler->rng, err);
+    sampler->has_seed = true;
+    sampler->seed = *seed;
     kji_rng_seed(&sampler->rng, *seed);
     return 0;
 }
@@ -78,6 +82,18 @@ void kji_sampler_free(kji_sampler *sampler)
         return;
     free(sampler->instance);
     free(sampler);
+}
+
+/* The finalizer of splitmix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number
+ * generators", 2014) spreads neighbouring seeds and numbers. */
+void kji_sampler_go_on(kji_sampler *sampler, int64_t number)
+{
+    if (!sampler->has_seed)
+        return;
+    uint64_t x = ((uint64_t)sampler->seed << 32) + (uint64_t)number + 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    kji_rng_seed(&sampler->rng, (uint32_t)((x ^ (x >> 31)) >> 32));
 }
 
 int kji_sampler_sample(kji_sampler *sampler, const kji_history *history, const kji_trial *trial,

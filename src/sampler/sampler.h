@@ -35,6 +35,10 @@ int kji_sampler_new(const char *name, const char *options, const uint32_t *seed,
                     kji_sampler **ret_sampler, kj_error *err);
 void kji_sampler_free(kji_sampler *sampler);
 
+/* The first trial to draw for is `number`, others have been drawn for before: with a seed, what
+ * follows depends on both, and is not the beginning of the seed's stream once more. */
+void kji_sampler_go_on(kji_sampler *sampler, int64_t number);
+
 int kji_sampler_sample(kji_sampler *sampler, const kji_history *history, const kji_trial *trial,
                        const char *name, const kji_distribution *distribution, double *ret_internal,
                        kj_error *err);
