@@ -46,6 +46,21 @@ def test_the_demo_does_what_it_says(tmp_path):
     assert "\n$ echo stop > " in out
     assert "All of it happened as said" in out
     assert processes_of(tmp_path) == []
+    check_what_to_try_next(out)
+
+
+def check_what_to_try_next(out):
+    folder, events, watch, optuna = re.search(r"To try next:\n((?:  .*\n)+)", out)[1].splitlines()
+    assert " watch " in watch, "it has no end, and is not tried here"
+    for command, says in ((events, "run,tag,step,value,wall_time"), (optuna, "FrozenTrial(")):
+        done = subprocess.run(
+            ["bash", "-c", f"{folder} && {command}"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(says)
 
 
 @pytest.mark.parametrize("when", [r"waiting for step", r"trial 1 started"])
