@@ -280,6 +280,8 @@ static void test_times(void **state)
     assert_true(kji_time_parse("1969-12-31 23:59:59.5", &us));
     assert_true(us == -500000);
     assert_string_equal(kji_time_text(us, text), "1969-12-31 23:59:59.500000");
+    assert_true(kji_time_parse("0001-01-01", &us));
+    assert_string_equal(kji_time_text(us, text), "0001-01-01 00:00:00.000000");
     static const char *const bad[] = {"",
                                       "now",
                                       "1700000000",

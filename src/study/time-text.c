@@ -73,7 +73,9 @@ char *kji_time_text(int64_t us, char text[KJI_TIME_TEXT])
     struct tm tm = {0};
     split_time(us, &seconds, &fraction);
     gmtime_r(&seconds, &tm);
-    size_t n = strftime(text, KJI_TIME_TEXT, "%Y-%m-%d %H:%M:%S", &tm);
+    /* strftime's %Y does not fill up to four digits, which reading wants */
+    size_t n = (size_t)snprintf(text, KJI_TIME_TEXT, "%04d", tm.tm_year + 1900);
+    n += strftime(text + n, KJI_TIME_TEXT - n, "-%m-%d %H:%M:%S", &tm);
     snprintf(text + n, KJI_TIME_TEXT - n, ".%06d", fraction);
     return text;
 }
