@@ -228,7 +228,7 @@ def test_command_id_makes_a_repeat_harmless(place, digits):
 
 
 def test_timeout(place, digits):
-    words = ("set", "lr=0.3", "--at", "epoch:999999", "--wait", "applied", "--timeout", "0.05")
+    words = ("set", "lr=0.3", "--at", "epoch:999999", "--wait", "applied", "--timeout", "1")
     done = place.kajitori(*words, status=4)
     assert "stays accepted and may still be applied" in done.stderr
     (scheduled,) = place.json("status")["scheduled"]

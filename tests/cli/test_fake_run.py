@@ -319,7 +319,7 @@ def test_how_commands_fail(place, fake):
     run.answers["command"] = Exception(-20, "the setter refused")
     assert "the setter refused" in place.kajitori("set", "lr=2", status=1).stderr
     run.answers["command"] = record("accepted")
-    done = place.kajitori("set", "lr=2", "--timeout", "0.01", status=4)
+    done = place.kajitori("set", "lr=2", "--timeout", "1", status=4)
     assert "stays accepted and may still be applied" in done.stderr
     assert place.kajitori("set", "lr=2", "--wait", "accepted").stdout == (
         "set: accepted as command 4\n"
