@@ -58,6 +58,14 @@ KJ_API void kj_client_close(kj_client *client);
 KJ_API int kj_client_get_fd(const kj_client *client);
 
 /*
+ * For bindings to languages that handle signals in a way of their own: while a call below waits,
+ * `look` is called after each signal and ten times a second, and when it returns nonzero the call
+ * ends with KJ_EINTERRUPTED. A command that was sent may still be applied; the connection can be
+ * used further. NULL, the default: a wait is not interrupted.
+ */
+KJ_API void kj_client_set_interrupt(kj_client *client, int (*look)(void *userdata), void *userdata);
+
+/*
  * One request and its answer. `params_json` is an object, or NULL. timeout_ms < 0 waits for ever.
  * *ret_json: the JSON-RPC result, for kj_free. KJ_EREJECTED etc. with the run's own message when it
  * answers with an error, KJ_ETIMEOUT, KJ_EENDED when the run ended meanwhile. Events that arrive

@@ -274,6 +274,37 @@ static void test_answer_to_a_call_that_was_given_up(void **state)
     finish(&fake);
 }
 
+static int look_twice(void *userdata)
+{
+    return ++*(int *)userdata == 2;
+}
+
+static void test_a_wait_that_is_interrupted(void **state)
+{
+    (void)state;
+    static fake_run fake;
+    static const char *const answers[] = {
+        HELLO, "", "{\"id\":2,\"result\":\"late\"}\n{\"id\":3,\"result\":\"in time\"}\n", NULL};
+    kj_error err = KJ_ERROR_INIT;
+    char *json;
+    int looks = 0;
+    start(&fake, answers, true);
+    kj_client *client = connect_to(&fake);
+    kj_client_set_interrupt(client, look_twice, &looks);
+    assert_int_equal(kj_client_call(client, "status", NULL, -1, &json, &err), KJ_EINTERRUPTED);
+    assert_int_equal(looks, 2);
+    kj_client_set_interrupt(client, NULL, NULL);
+    assert_int_equal(kj_client_call(client, "status", NULL, -1, &json, &err), 0);
+    assert_string_equal(json, "\"in time\"");
+    kj_free(json);
+    looks = 0;
+    kj_client_set_interrupt(client, look_twice, &looks);
+    assert_int_equal(kj_client_next_event(client, -1, &json, &err), KJ_EINTERRUPTED);
+    assert_int_equal(kj_client_next_event(client, 1, &json, &err), 0);
+    kj_client_close(client);
+    finish(&fake);
+}
+
 static void expect_open_error(const char *const *answers, int code, const char *text)
 {
     static fake_run fake;
@@ -466,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_endless_line),
         cmocka_unit_test(test_too_long_request_is_not_sent),
         cmocka_unit_test(test_answer_to_a_call_that_was_given_up),
+        cmocka_unit_test(test_a_wait_that_is_interrupted),
         cmocka_unit_test(test_open_errors),
         cmocka_unit_test(test_a_silent_run),
         cmocka_unit_test(test_long_path),

@@ -21,7 +21,8 @@
 enum {
     REQUEST_LIMIT = 65536,         /* bytes of one message to the run */
     LINE_LIMIT = 16 * 1024 * 1024, /* bytes of one message from the run */
-    READ_SIZE = 16384
+    READ_SIZE = 16384,
+    LOOK_MS = 100 /* how long an interruptible wait goes without a look */
 };
 
 int64_t kji_wire_deadline(int timeout_ms)
@@ -32,20 +33,21 @@ int64_t kji_wire_deadline(int timeout_ms)
 /* Waits for `events` of the socket: 1, 0 at the deadline, or an error. */
 static int wait_ready(kj_client *client, short events, int64_t deadline, kj_error *err)
 {
+    /* A signal handler may also have run just before poll(2), which then knows nothing of it. */
+    const int longest_ms = client->interrupt ? LOOK_MS : INT_MAX;
     for (;;) {
-        int wait_ms = -1;
-        if (deadline != INT64_MAX) {
-            int64_t left = deadline - kji_monotonic_ms();
-            wait_ms = left < 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
-        }
+        int64_t left = deadline == INT64_MAX ? INT64_MAX : deadline - kji_monotonic_ms();
+        int wait_ms = left < 0 ? 0 : left > longest_ms ? longest_ms : (int)left;
         struct pollfd poll_fd = {.fd = client->fd, .events = events};
         int r = poll(&poll_fd, 1, wait_ms);
         if (r > 0)
             return 1;
-        if (r == 0 && (wait_ms != INT_MAX))
-            return 0;
         if (r < 0 && errno != EINTR)
             return kji_fail_errno(err, KJ_EIO, errno, "cannot wait for the run");
+        if (r == 0 && left <= longest_ms)
+            return 0;
+        if (client->interrupt && client->interrupt(client->interrupt_userdata))
+            return kji_fail(err, KJ_EINTERRUPTED, "interrupted while waiting for the run");
     }
 }
 
@@ -204,11 +206,10 @@ static int send_all(kj_client *client, const char *bytes, size_t size, int64_t d
         if (errno != EAGAIN)
             return kji_fail_errno(err, KJ_EIO, errno, "cannot write to the run");
         int r = wait_ready(client, POLLOUT, deadline, err);
-        if (r == 0) {
-            if (sent)
-                client->broken = true; /* half a line cannot be taken back */
+        if (r <= 0 && sent)
+            client->broken = true; /* half a line cannot be taken back */
+        if (r == 0)
             return kji_fail(err, KJ_ETIMEOUT, "the run does not read what is sent to it");
-        }
         if (r < 0)
             return r;
     }

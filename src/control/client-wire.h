@@ -23,6 +23,8 @@ struct kj_client {
     struct json_object **events;
     size_t n_events, events_capacity, first_event;
     uint64_t lost_events;
+    int (*interrupt)(void *userdata); /* NULL: waits are not interrupted */
+    void *interrupt_userdata;
 };
 
 /* The moment that is timeout_ms away; INT64_MAX, for ever, when it is negative. */

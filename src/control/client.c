@@ -194,6 +194,12 @@ int kj_client_get_fd(const kj_client *client)
     return client->fd;
 }
 
+void kj_client_set_interrupt(kj_client *client, int (*look)(void *userdata), void *userdata)
+{
+    client->interrupt = look;
+    client->interrupt_userdata = userdata;
+}
+
 /* Reads until an event is kept: 1, 0 at the deadline. */
 static int wait_event(kj_client *client, int64_t deadline, kj_error *err)
 {
