@@ -156,13 +156,26 @@ static int set_all(assignment *list, size_t n, size_t *ret_done, kj_error *err)
     return 0;
 }
 
+/* Whether the old value is the one in force still, or again. */
+static bool is_in_force(const assignment *item)
+{
+    kj_value now;
+    if (kji_param_read(item->param, &now, NULL) < 0)
+        return false;
+    bool same = now.type == KJ_TYPE_STRING  ? strcmp(now.s, item->old.s) == 0
+                : now.type == KJ_TYPE_FLOAT ? memcmp(&now.f, &item->old.f, sizeof now.f) == 0
+                                            : now.i == item->old.i;
+    kji_value_done(&now);
+    return same;
+}
+
 /* A setter failed: the values before it go back, so that nothing is applied in part. No lock held.
  */
 static void take_back(assignment *list, size_t done, kj_error *err)
 {
     for (size_t k = done; k-- > 0;) {
         kj_error inner = KJ_ERROR_INIT;
-        if (call_setter(list[k].param, &list[k].old, &inner) < 0)
+        if (!is_in_force(&list[k]) && call_setter(list[k].param, &list[k].old, &inner) < 0)
             kji_fail_prefix(err, KJ_EFAILED, "could not be taken back (%.200s) after",
                             inner.message);
     }
