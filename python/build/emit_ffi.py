@@ -23,6 +23,7 @@ extern "Python" {
     int kjp_param_set(void *userdata, const kj_value *value, kj_error *err);
     int kjp_verb_run(void *userdata, kj_call *call, kj_error *err);
     int kjp_journal_line(void *userdata, const char *json_line);
+    int kjp_look(void *userdata);
 }
 """
 

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from kajitori._errors import ArgumentError, StateError, check, new_error
 from kajitori._ffi import ffi, lib
+from kajitori._values import Interrupted, path, text
 
 WAITS: dict[str, int] = {
     "accepted": lib.KJ_WAIT_ACCEPTED,
@@ -51,7 +53,7 @@ def _info(info: Any) -> RunInfo:
         id=_string(info.id),
         name=_string(info.name),
         pid=info.pid,
-        dir=_string(info.dir),
+        dir=os.fsdecode(ffi.string(info.dir)),
         framework=_string(info.framework),
         study=_string(info.study),
         trial=info.trial,
@@ -61,22 +63,22 @@ def _info(info: Any) -> RunInfo:
 
 
 class _RunList:
-    def __init__(self, runtime_dir: str | None) -> None:
+    def __init__(self, runtime_dir: str | os.PathLike[str] | None) -> None:
         err = new_error()
         result = ffi.new("kj_run_list **")
-        path = ffi.NULL if runtime_dir is None else str(runtime_dir).encode()
-        check(lib.kj_run_list_load(path, result, err), err)
+        keep: list[Any] = []
+        check(lib.kj_run_list_load(path("runtime_dir", runtime_dir, keep), result, err), err)
         self.list = ffi.gc(result[0], lib.kj_run_list_free)
 
 
-def runs(runtime_dir: str | None = None) -> list[RunInfo]:
+def runs(runtime_dir: str | os.PathLike[str] | None = None) -> list[RunInfo]:
     """The live runs of this user, oldest first; of all places where they may be, or of
     `runtime_dir` only."""
     found = _RunList(runtime_dir).list
     return [_info(lib.kj_run_list_get(found, i)) for i in range(lib.kj_run_list_size(found))]
 
 
-def connect(run: str | None = None, runtime_dir: str | None = None) -> Client:
+def connect(run: str | None = None, runtime_dir: str | os.PathLike[str] | None = None) -> Client:
     """A connection to the run whose id begins with `run`, or to the only one.
 
     Raises `NoSuchRunError`, `AmbiguousRunError`.
@@ -84,7 +86,8 @@ def connect(run: str | None = None, runtime_dir: str | None = None) -> Client:
     err = new_error()
     found = _RunList(runtime_dir).list
     result = ffi.new("const kj_run_info **")
-    check(lib.kj_run_list_find(found, (run or "").encode(), result, err), err)
+    keep: list[Any] = []
+    check(lib.kj_run_list_find(found, text("run", run, keep), result, err), err)
     return Client(_info(result[0]))
 
 
@@ -94,14 +97,24 @@ class Client:
     def __init__(self, info: RunInfo) -> None:
         err = new_error()
         result = ffi.new("kj_client **")
-        check(lib.kj_client_open(info.dir.encode(), result, err), err)
+        check(lib.kj_client_open(os.fsencode(info.dir), result, err), err)
         self._client = ffi.gc(result[0], lib.kj_client_close)
+        self._interrupted = Interrupted()
+        self._handle = ffi.new_handle(self._interrupted)
+        lib.kj_client_set_interrupt(self._client, lib.kjp_look, self._handle)
         self.info = info
 
     def _open(self) -> Any:
         if self._client is None:
             raise StateError("the connection is closed")
         return self._client
+
+    def _check(self, result: int, err: Any) -> None:
+        """`check`, but first what a signal handler raised while C waited."""
+        interrupted, self._interrupted.error = self._interrupted.error, None
+        if interrupted is not None:
+            raise interrupted
+        check(result, err)
 
     def call(
         self, method: str, params: dict[str, Any] | None = None, timeout: float | None = 10.0
@@ -112,9 +125,9 @@ class Client:
         """
         err = new_error()
         result = ffi.new("char **")
-        text = ffi.NULL if params is None else json.dumps(params).encode()
-        check(
-            lib.kj_client_call(self._open(), method.encode(), text, _ms(timeout), result, err), err
+        body = ffi.NULL if params is None else json.dumps(params).encode()
+        self._check(
+            lib.kj_client_call(self._open(), method.encode(), body, _ms(timeout), result, err), err
         )
         return _take_json(result)
 
@@ -142,7 +155,7 @@ class Client:
         err = new_error()
         result = ffi.new("char **")
         params = {"line": line} | ({} if by is None else {"by": by})
-        check(
+        self._check(
             lib.kj_client_command(
                 self._open(), json.dumps(params).encode(), WAITS[wait], _ms(timeout), result, err
             ),
@@ -160,7 +173,7 @@ class Client:
             found = lib.kj_client_next_event(self._open(), _ms(timeout), result, err)
             if found == 0 or found == lib.KJ_EENDED:
                 return
-            check(found, err)
+            self._check(found, err)
             yield _take_json(result)
 
     def close(self) -> None:
@@ -177,7 +190,18 @@ class Client:
 
 
 def _ms(timeout: float | None) -> int:
-    return -1 if timeout is None else min(int(timeout * 1000), 2**31 - 1)
+    return -1 if timeout is None else int(max(0, min(timeout * 1000, 2**31 - 1)))
+
+
+def _note_interrupt(_class: Any, error: BaseException, traceback: Any) -> None:
+    ffi.from_handle(traceback.tb_frame.f_locals["userdata"]).error = error
+
+
+@ffi.def_extern(error=1, onerror=_note_interrupt)
+def kjp_look(userdata: Any) -> int:
+    """Called by C while it waits. That Python is entered is all: it runs signal handlers then, and
+    what one of them raises ends the wait."""
+    return 0
 
 
 @ffi.def_extern(error=-1)
@@ -186,16 +210,19 @@ def kjp_journal_line(userdata: Any, json_line: Any) -> int:
     return 0
 
 
-def journal(run: str | None = None, state_dir: str | None = None) -> list[dict[str, Any]]:
+def journal(
+    run: str | None = None, state_dir: str | os.PathLike[str] | None = None
+) -> list[dict[str, Any]]:
     """The journal of the run whose id begins with `run` (None: the newest), also of one that has
     ended, oldest line first."""
     err = new_error()
     lines: list[bytes] = []
+    keep: list[Any] = []
     handle = ffi.new_handle(lines)
     check(
         lib.kj_journal_read(
-            ffi.NULL if state_dir is None else str(state_dir).encode(),
-            ffi.NULL if run is None else run.encode(),
+            path("state_dir", state_dir, keep),
+            text("run", run, keep),
             lib.kjp_journal_line,
             handle,
             ffi.NULL,

@@ -127,10 +127,15 @@ def check(result: int, err: Any) -> int:
 
 def fill(err: Any, error: BaseException) -> int:
     """Describes an exception of the user's code in `err`; returns its code."""
-    if isinstance(error, Error):
-        code, text = error.code, str(error)
-    else:
-        code, text = lib.KJ_EFAILED, f"{type(error).__name__}: {error}"
+    code = lib.KJ_EFAILED
+    try:
+        text = str(error)
+        if isinstance(error, Error):
+            code = error.code if error.code < 0 else code
+        else:
+            text = f"{type(error).__name__}: {text}"
+    except BaseException:  # an exception that cannot be shown
+        text = type(error).__name__
     if err:
         line = " ".join(text.split()).encode(errors="replace")[: len(err.message) - 1]
         err.code = code

@@ -6,10 +6,16 @@ to get it back. So the idle case never leaves Python: the library shares a small
 (``kj_run_cell``), and `Run.poll` looks at its first word as memory. The truth value of a ctypes
 integer is the fastest such look (bench/poll_python.py has the figures); C is called only when the
 word is set.
+
+C memory lives as long as anything in Python that looks at it: the run's handle, the view of its cell
+and `_pending` hold one another, so a thread or an exit handler that still uses a run which another
+one closes finds a closed run, never freed memory.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import os
 import sys
@@ -35,6 +41,8 @@ from kajitori._values import (
     ParamBinding,
     Scalar,
     VerbBinding,
+    count,
+    path,
     range_flags,
     text,
     type_code,
@@ -56,13 +64,37 @@ def _dead_cell() -> memoryview:
     return cell
 
 
+_RUNS: weakref.WeakSet[Run] = weakref.WeakSet()  # those that are open
+
+
+@atexit.register
+def _close_all() -> None:
+    for run in list(_RUNS):
+        with contextlib.suppress(StateError):  # a daemon thread is in it: ends with the process
+            run.close()
+
+
+def _forget_other_threads() -> None:
+    for run in list(_RUNS):
+        run._inside = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_other_threads)
+
+
+def _view(handle: Any) -> memoryview:
+    """The run's `kj_run_cell`, which keeps `handle` alive."""
+    cell = ffi.gc(lib.kj_run_get_cell(handle), lambda _cell, _handle=handle: None)
+    return memoryview(ffi.buffer(cell, _CELL_SIZE)).cast("B").cast("q")
+
+
 def _program_name() -> str:
     """What `kajitori ps` shows: the name of the script, or of the package that runs as one."""
-    path = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-", "-c", "-m") else "python"
-    name = os.path.basename(path).removesuffix(".py")
+    script = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-", "-c", "-m") else "python"
+    name = os.path.basename(script).removesuffix(".py")
     if name == "__main__":
-        name = os.path.basename(os.path.dirname(os.path.abspath(path)))
-    return name or "python"
+        name = os.path.basename(os.path.dirname(os.path.abspath(script)))
+    return name.encode(errors="replace").decode() or "python"
 
 
 class Run:
@@ -101,7 +133,6 @@ class Run:
         "__weakref__",
         "_cell",
         "_dir",
-        "_finalizer",
         "_id",
         "_inside",
         "_interrupted",
@@ -135,25 +166,24 @@ class Run:
         keep: list[Any] = []
         options = ffi.new("kj_run_options *", {"size": ffi.sizeof("kj_run_options")})
         options.flags = lib.KJ_RUN_INTERRUPTIBLE | (lib.KJ_RUN_STRICT if strict else 0)
-        options.name = text(name or _program_name(), keep)
-        options.run_id = text(run_id, keep)
-        options.fifo_path = text(_path(fifo), keep)
-        options.framework = text(framework, keep)
-        options.runtime_dir = text(_path(runtime_dir), keep)
-        options.state_dir = text(_path(state_dir), keep)
-        options.total_steps = total_steps
-        options.total_epochs = total_epochs
+        options.name = text("name", name or _program_name(), keep)
+        options.run_id = text("run_id", run_id, keep)
+        options.fifo_path = path("fifo", fifo, keep)
+        options.framework = text("framework", framework, keep)
+        options.runtime_dir = path("runtime_dir", runtime_dir, keep)
+        options.state_dir = path("state_dir", state_dir, keep)
+        options.total_steps = count("total_steps", total_steps)
+        options.total_epochs = count("total_epochs", total_epochs)
         err = new_error()
         result = ffi.new("kj_run **")
         check(lib.kj_run_open(options, result, err), err)
 
-        self._ptr = result[0]
-        self._finalizer = weakref.finalize(self, lib.kj_run_close, self._ptr)
+        self._ptr = ffi.gc(result[0], lib.kj_run_close)
         self._id = ffi.string(lib.kj_run_id(self._ptr)).decode()
         self._dir = ffi.string(lib.kj_run_dir(self._ptr)).decode(errors="surrogateescape")
-        cell = lib.kj_run_get_cell(self._ptr)
-        self._cell = memoryview(ffi.buffer(cell, _CELL_SIZE)).cast("B").cast("q")
-        self._pending: Any = ctypes.c_uint32.from_address(int(ffi.cast("uintptr_t", cell)))
+        self._cell = _view(self._ptr)
+        self._pending: Any = ctypes.c_uint32.from_buffer(self._cell)
+        _RUNS.add(self)
         warn_pending(stacklevel=2)
 
     def poll(self) -> bool:
@@ -167,14 +197,21 @@ class Run:
         """Step number `step` (from 0, counted over the whole training) begins: carries out what is
         scheduled for it or an earlier one, then as `poll`."""
         cell = self._cell
-        cell[_STEP] = step
+        try:
+            cell[_STEP] = step
+        except (TypeError, ValueError):
+            raise ArgumentError(f"step {step!r} is no whole number of 64 bits") from None
         if self._pending or step >= cell[_DUE_STEP]:
+            del cell  # the frame may live on in a traceback, the run must not
             return self._enter(lib.kj_run_begin_step, step)
         return False
 
     def begin_epoch(self, epoch: int) -> bool:
         """Epoch number `epoch` (from 0) begins; then as `poll`."""
-        self._cell[_EPOCH] = epoch
+        try:
+            self._cell[_EPOCH] = epoch
+        except (TypeError, ValueError):
+            raise ArgumentError(f"epoch {epoch!r} is no whole number of 64 bits") from None
         return self.poll()
 
     def end_epoch(self, epoch: int) -> bool:
@@ -185,9 +222,11 @@ class Run:
     def _enter(self, function: Any, *args: Any) -> bool:
         """One of the four calls above in C, unless one is going on: a callback that polls, or a
         second thread, goes on at once."""
-        if self._ptr is None or not self._inside.acquire(blocking=False):
+        if not self._inside.acquire(blocking=False):
             return self._stopped
         try:
+            if self._ptr is None:
+                return self._stopped
             bits = lib.KJ_RUN_INTERRUPTED
             while bits & lib.KJ_RUN_INTERRUPTED:  # Python's own signal handlers run in between
                 bits = function(self._ptr, *args)
@@ -234,8 +273,8 @@ class Run:
     @property
     def stop_reason(self) -> str:
         """The reason given with the stop that was applied, "" when there is none."""
-        if self._ptr is not None:
-            self._stop_reason = ffi.string(lib.kj_run_stop_reason(self._ptr)).decode()
+        with contextlib.suppress(StateError):
+            self._stop_reason = ffi.string(lib.kj_run_stop_reason(self._live())).decode()
         return self._stop_reason
 
     @property
@@ -245,8 +284,8 @@ class Run:
 
     def set_phase(self, phase: str) -> None:
         """What the training is doing now, for status: "train", "validation", … (63 bytes)."""
-        if self._ptr is not None:
-            lib.kj_run_set_phase(self._ptr, phase.encode())
+        with contextlib.suppress(StateError):  # closed
+            lib.kj_run_set_phase(self._live(), text("phase", phase, []))
 
     def report(self, tag: str, step: int, value: float) -> None:
         """Reports metric `tag` (1 to 512 bytes) at `step`. NaN and infinities are values.
@@ -254,9 +293,10 @@ class Run:
         It calls C: beside busy Python threads report every so many steps, not each. Raises
         `ArgumentError` for an empty or too long tag.
         """
-        if self._ptr is not None:
-            err = new_error()
-            check(lib.kj_run_report(self._ptr, tag.encode(), step, float(value), err), err)
+        err = new_error()
+        with contextlib.suppress(StateError):  # closed
+            name = text("tag", tag, [])
+            check(lib.kj_run_report(self._live(), name, step, float(value), err), err)
 
     def add_param(
         self,
@@ -300,14 +340,16 @@ class Run:
         of = f"parameter {param.name}"
         if param.effect not in EFFECTS:
             raise ArgumentError(f"{of}: effect {param.effect!r} is none of {', '.join(EFFECTS)}")
+        if not callable(param.get) or not (param.set is None or callable(param.set)):
+            raise ArgumentError(f"{of}: get and set are functions")
         binding = ParamBinding(param, self._interrupted)
         handle = ffi.new_handle(binding)
         keep: list[Any] = []
         c_param = ffi.new("kj_param *", {"size": ffi.sizeof("kj_param")})
         c_param.type = type_code(of, param.type)
-        c_param.name = text(param.name, keep)
-        c_param.unit = text(param.unit, keep)
-        c_param.help = text(param.help, keep)
+        c_param.name = text(f"{of}: name", param.name, keep)
+        c_param.unit = text(f"{of}: unit", param.unit, keep)
+        c_param.help = text(f"{of}: help", param.help, keep)
         bits = (lib.KJ_PARAM_MIN, lib.KJ_PARAM_MAX, lib.KJ_PARAM_MIN_EXCLUSIVE)
         c_param.flags = range_flags(param.min, param.max, param.min_exclusive, bits)
         c_param.min = param.min or 0
@@ -338,6 +380,8 @@ class Run:
         result, an exception its "failed". `help` is one line [the first of the docstring]. Raises
         `ExistsError` for a name that is taken, built-in ones too, `ArgumentError`.
         """
+        if not callable(function):
+            raise ArgumentError(f"verb {name}: {function!r} is no function")
         declared = {
             key: arg if isinstance(arg, Arg) else Arg(type=arg) for key, arg in (args or {}).items()
         }
@@ -350,8 +394,8 @@ class Run:
         if help is None:
             help = ((function.__doc__ or "").strip().splitlines() or [None])[0]
         c_verb = ffi.new("kj_verb *", {"size": ffi.sizeof("kj_verb")})
-        c_verb.name = text(name, keep)
-        c_verb.help = text(help, keep)
+        c_verb.name = text(f"verb {name}: name", name, keep)
+        c_verb.help = text(f"verb {name}: help", help, keep)
         c_verb.args = c_args
         c_verb.n_args = len(declared)
         c_verb.run = lib.kjp_verb_run
@@ -396,9 +440,12 @@ class Run:
         return True
 
     def _live(self) -> Any:
-        if self._ptr is None:
+        """For use in a call's own expression: a variable in a frame that a traceback keeps would keep
+        the run open."""
+        ptr = self._ptr
+        if ptr is None:
             raise StateError(f"run {self._id} is closed")
-        return self._ptr
+        return ptr
 
     def close(self) -> None:
         """Ends the run: the doors are removed, who waits for a command is told. A second call does
@@ -406,15 +453,16 @@ class Run:
         if self._ptr is None:
             return
         if not self._inside.acquire(blocking=False):
-            raise StateError("a run cannot be closed from one of its own callbacks")
-        self._stop_reason = self.stop_reason
-        step, epoch = self.step, self.epoch
-        self._ptr = None
-        self._pending = self._stopped
-        self._cell = _dead_cell()
-        self._cell[_STEP], self._cell[_EPOCH] = step, epoch
-        self._inside.release()
-        self._finalizer()
+            raise StateError("a run cannot be closed inside of its own callbacks or safe points")
+        try:
+            self._stop_reason = self.stop_reason
+            cell = _dead_cell()
+            cell[_STEP], cell[_EPOCH] = self.step, self.epoch
+            self._pending, self._cell = self._stopped, cell
+            self._ptr = None  # the last one to look at it; with it C ends the run
+            _RUNS.discard(self)
+        finally:
+            self._inside.release()
         warn_pending(stacklevel=2)
 
     def __enter__(self) -> Run:
@@ -431,10 +479,6 @@ class Run:
         raise UnsupportedError("a kajitori.Run belongs to its process and cannot be pickled")
 
 
-def _path(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
-
-
 def _with_callbacks(param: Param, get: Any, set: Any) -> Param:
     return Param(**{**vars(param), "get": get, "set": set})
 
@@ -442,8 +486,8 @@ def _with_callbacks(param: Param, get: Any, set: Any) -> Param:
 def _describe_arg(c_arg: Any, of: str, name: str, arg: Arg, keep: list[Any]) -> None:
     c_arg.size = ffi.sizeof("kj_arg")
     c_arg.type = type_code(of, arg.type)
-    c_arg.name = text(name, keep)
-    c_arg.help = text(arg.help, keep)
+    c_arg.name = text(f"{of}: name", name, keep)
+    c_arg.help = text(f"{of}: help", arg.help, keep)
     bits = (lib.KJ_ARG_MIN, lib.KJ_ARG_MAX, lib.KJ_ARG_MIN_EXCLUSIVE)
     c_arg.flags = range_flags(arg.min, arg.max, arg.min_exclusive, bits)
     c_arg.flags |= lib.KJ_ARG_REQUIRED if arg.required else 0

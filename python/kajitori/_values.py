@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import math
+import operator
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -73,12 +75,43 @@ def type_code(of: str, type_: Any) -> int:
         raise ArgumentError(f"{of}: type {type_!r} is none of float, int, bool, str") from None
 
 
-def text(value: str | None, keep: list[Any]) -> Any:
-    """A C string that lives as long as `keep`, NULL for None."""
+def _c_string(of: str, value: bytes, keep: list[Any]) -> Any:
+    if b"\0" in value:
+        raise ArgumentError(f"{of}: {value!r} has a NUL in it")
+    keep.append(ffi.new("char[]", value))
+    return keep[-1]
+
+
+def text(of: str, value: str | None, keep: list[Any]) -> Any:
+    """A C string in UTF-8 that lives as long as `keep`, NULL for None."""
     if value is None:
         return ffi.NULL
-    keep.append(ffi.new("char[]", value.encode()))
-    return keep[-1]
+    try:
+        return _c_string(of, value.encode(), keep)
+    except (AttributeError, UnicodeEncodeError):
+        raise ArgumentError(f"{of}: {value!r} is no text") from None
+
+
+def path(of: str, value: str | bytes | os.PathLike[Any] | None, keep: list[Any]) -> Any:
+    """The same for a path, in the bytes that the file system has."""
+    if value is None:
+        return ffi.NULL
+    try:
+        name = os.fsencode(value)
+    except (TypeError, UnicodeEncodeError):
+        raise ArgumentError(f"{of}: {value!r} is no path") from None
+    if not name:
+        raise ArgumentError(f"{of}: the path is empty")
+    return _c_string(of, name, keep)
+
+
+def count(of: str, value: Any) -> int:
+    """A number of steps or epochs; more than C can hold is "not known"."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{of}: {value!r} is no whole number") from None
+    return number if number < 2**63 else 0
 
 
 def range_flags(
@@ -115,12 +148,16 @@ class ParamBinding:
         value = self.param.get()
         code = TYPES[self.param.type]
         if code == lib.KJ_TYPE_STRING:
-            self.string = ffi.new("char[]", str(value).encode())
+            self.string = ffi.new("char[]", str(value).encode(errors="replace"))
             ret_value.s = self.string
         elif code == lib.KJ_TYPE_FLOAT:
             ret_value.f = float(value)
+        elif code == lib.KJ_TYPE_BOOL:
+            ret_value.i = bool(value)
         else:
             ret_value.i = int(value)
+            if ret_value.i != value:
+                raise ValueError(f"{self.param.name} is declared int, and its value is {value!r}")
         ret_value.type = code
 
     def set(self, value: Any) -> None:
@@ -162,16 +199,19 @@ class VerbBinding:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of array libraries as Python's, anything else as its text."""
-    return (
-        value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else str(value)
-    )
+    """Arrays and tensors as Python's numbers, or lists of them, anything else as its text."""
+    if hasattr(value, "numpy"):
+        value = value.numpy()
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def _finite(value: Any) -> Any:
-    """NaN and infinities as the strings that the protocol has for them."""
+    """NaN and infinities as the strings that the protocol has for them, and integers that it has no
+    room for as their digits."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)
     if isinstance(value, dict):
         return {str(key): _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -18,10 +18,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import keras
+try:
+    import keras
+except ImportError as error:
+    raise ImportError(
+        f"kajitori.keras needs Keras 3 and a backend for it (pip install keras tensorflow): {error}"
+    ) from error
 import numpy as np
 
-from kajitori._errors import ArgumentError, UnsupportedError
+from kajitori._errors import ArgumentError, OutOfRangeError, UnsupportedError
 from kajitori._run import Run
 from kajitori._values import Arg, Param
 
@@ -50,11 +55,20 @@ class _Keras3:
         if keras.backend.backend() == "jax":
             model.jax_state_sync()
 
-    @staticmethod
-    def iterations(model: Any) -> int:
-        """Steps that the optimizer has made, 0 when there is no optimizer to ask."""
-        iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
+    @classmethod
+    def iterations(cls, model: Any) -> int:
+        """Batches that the optimizer has seen, 0 when there is no optimizer to ask. `iterations` would
+        be fewer of them with `gradient_accumulation_steps`."""
+        optimizer = getattr(model, "optimizer", None)
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        cls._sync(model)
+        iterations = getattr(inner, "_iterations", getattr(inner, "iterations", None))
         return 0 if iterations is None else int(keras.ops.convert_to_numpy(iterations))
+
+    @staticmethod
+    def can_skip_batches(model: Any) -> bool:
+        """Whether the optimizer leaves out batches whose gradients overflow."""
+        return hasattr(model.optimizer, "inner_optimizer")
 
     @classmethod
     def get_learning_rate(cls, model: Any) -> float:
@@ -71,6 +85,10 @@ class _Keras3:
                 f"({type(getattr(inner, '_learning_rate', None)).__name__}); to set it, compile the "
                 "model with a number"
             )
+        dtype = inner.learning_rate.dtype
+        with np.errstate(over="ignore"):
+            if not np.isfinite(np.asarray(value).astype(dtype)):
+                raise OutOfRangeError(f"{value} is more than {dtype} can hold")
         cls._sync(model)
         optimizer.learning_rate = value
 
@@ -100,6 +118,8 @@ class SteeringCallback(keras.callbacks.Callback):
         setter (None: cannot be set) and, if wanted, smallest and largest value; the type is that of
         the getter's first answer. Or a list of `kajitori.Param`.
     name: what `kajitori ps` shows [the script's name].
+    skip_validation: after a stop no more than one batch of validation runs. The `val_` metrics of that
+        epoch are then those of fewer batches, and callbacks that look at them see these.
 
     `lr`, the optimizer's learning rate, is registered unless `parameters` has one of that name.
 
@@ -115,6 +135,7 @@ class SteeringCallback(keras.callbacks.Callback):
         commands: Mapping[str, Command] | None = None,
         parameters: Mapping[str, tuple[Any, ...]] | Iterable[Param] | None = None,
         name: str | None = None,
+        skip_validation: bool = False,
     ) -> None:
         super().__init__()
         if run is not None and (fifo is not None or name is not None):
@@ -123,13 +144,16 @@ class SteeringCallback(keras.callbacks.Callback):
         self._owns_run = run is None
         self._fifo = fifo
         self._name = name
+        self._skip_validation = skip_validation
         self._backend = _Keras3
         self._commands = {key: _command(key, value) for key, value in (commands or {}).items()}
         self._parameters = _parameters(parameters or {})
         self._training = False
         self._epoch = -1
         self._first = 0  # number of the epoch's first step
-        self._offset = 0  # what to add to the optimizer's count
+        self._steps: int | None = None  # of an epoch, None while nobody knows
+        self._done = 0  # the optimizer's count when the first epoch began
+        self._offset = 0  # what to add to it
         self._is_fresh = True  # no epoch of this fit has begun
         self._next_report = 0.0
 
@@ -149,13 +173,18 @@ class SteeringCallback(keras.callbacks.Callback):
                 self.run.close()  # of a fit that ended by an exception
             self.run = self._open()
         assert self.run is not None
-        self._training = True
+        self._steps = self.params.get("steps")  # params are overwritten by an evaluate in between
         self._next_report = 0.0
         self._is_fresh = True
         done = self._backend.iterations(self.model)
         self._offset = max(self.run.step - done, 0)
         self._first = self._offset + done
-        self._register(self.run)
+        try:
+            self._register(self.run)
+        except BaseException:
+            self.on_train_end()  # Keras does not call it now
+            raise
+        self._training = True
         self.run.set_phase("train")
         self._obey(self.run.should_stop)
 
@@ -163,6 +192,11 @@ class SteeringCallback(keras.callbacks.Callback):
         self._training = False
         if self._owns_run and self.run is not None:
             self.run.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is for another fit: it has no part in a run that this one has opened."""
+        state = vars(self) | {"_training": False}
+        return state | {"run": None} if self._owns_run else state
 
     def _open(self) -> Run:
         epochs = self.params.get("epochs") or 0
@@ -197,22 +231,37 @@ class SteeringCallback(keras.callbacks.Callback):
             Param(
                 name="lr",
                 get=lambda: self._backend.get_learning_rate(self.model),
-                set=lambda value: self._backend.set_learning_rate(self.model, value),
+                set=self._set_learning_rate,
                 min=0,
                 help="learning rate of the optimizer",
             )
         ]
 
+    def _set_learning_rate(self, value: float) -> None:
+        backend, model = self._backend, self.model
+        if (
+            self.run.step > self._offset + self._done
+            and backend.iterations(model) == self._done
+            and not backend.can_skip_batches(model)
+        ):
+            raise UnsupportedError(
+                "this training does not use model.optimizer; give SteeringCallback "
+                'parameters={"lr": (get, set)} for the one that it uses'
+            )
+        backend.set_learning_rate(model, value)
+
     def _can_count(self) -> bool:
         """Whether our own count of steps is exact. It is not where Keras runs several at once and the
         last of them may be cut; the optimizer's, which we ask then, is one too high after each epoch
         of data that end by surprise."""
-        return self.model.steps_per_execution == 1 or bool(self.params.get("steps"))
+        return self.model.steps_per_execution == 1 or bool(self._steps)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
         if self._is_fresh or not self._can_count():
-            self._first = self._offset + self._backend.iterations(self.model)
+            done = self._backend.iterations(self.model)
+            self._done = done if self._is_fresh else self._done
+            self._first = self._offset + done
         else:
             self._first = self.run.step
         self._is_fresh = False
@@ -222,9 +271,8 @@ class SteeringCallback(keras.callbacks.Callback):
         # The next step begins here, not in on_train_batch_begin: Keras looks at stop_training after
         # this call, and a stop applied later would let one more step run.
         count = batch + 1
-        steps = self.params.get("steps")
-        if steps and count > steps:
-            count = steps  # steps_per_execution counts past the end
+        if self._steps and count > self._steps:
+            count = self._steps  # steps_per_execution counts past the end
         if self.run.begin_step(self._first + count):
             self.model.stop_training = True
         now = time.monotonic()
@@ -243,6 +291,7 @@ class SteeringCallback(keras.callbacks.Callback):
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._training and self.run.poll():
             self.model.stop_training = True
+            self.model.stop_evaluating = self._skip_validation
 
     def on_test_end(self, logs: Any = None) -> None:
         if self._training:

@@ -21,6 +21,9 @@ def start(tmp_path, **env):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a background shell ignores it
     )
 
 

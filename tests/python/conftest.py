@@ -17,3 +17,12 @@ def isolated_places(tmp_path, monkeypatch):
     for name in ("KAJITORI_RUN_ID", "KAJITORI_STUDY", "KAJITORI_TRIAL"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def fresh_keras():
+    import keras
+
+    keras.utils.set_random_seed(0)
+    yield
+    keras.backend.clear_session()

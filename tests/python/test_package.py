@@ -2,6 +2,7 @@
 """The package as a whole: what importing it does, what it says about itself, what is installed."""
 
 import importlib.metadata
+import os
 import pathlib
 import re
 import subprocess
@@ -26,6 +27,26 @@ def test_import_loads_no_framework():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("missing", ["keras", "tensorflow"])
+def test_without_a_framework_only_its_module_cannot_be_imported(missing):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "import kajitori\n"
+        "try:\n    import kajitori.keras\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=dict(os.environ, KERAS_BACKEND="tensorflow"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith(
+        "kajitori.keras needs Keras 3 and a backend for it (pip install keras tensorflow): "
+    )
 
 
 def test_version_is_that_of_the_library_and_of_the_wheel():

@@ -2,6 +2,7 @@
 """kajitori.Run and kajitori.Client: a training without a framework."""
 
 import ctypes
+import decimal
 import functools
 import gc
 import json
@@ -210,7 +211,7 @@ def test_a_setter_that_raises_is_the_reply_and_not_the_end(run):
         raise RuntimeError(f"no {value}\ntoday")
 
     run.add_param("x", float, lambda: 1.0, refuse)
-    with pytest.raises(kajitori.FailedError, match=r"RuntimeError: no 2\.0 today"):
+    with pytest.raises(kajitori.FailedError, match=r"^x: RuntimeError: no 2\.0 today$"):
         ask(run, "set x=2")
     assert run.poll() is False
 
@@ -243,6 +244,12 @@ def test_wrong_declarations_are_refused(run):
         run.add_verb("stop", print)
     with pytest.raises(kajitori.ArgumentError):
         run.add_param("at", float, lambda: 1.0)
+    with pytest.raises(kajitori.ArgumentError, match="are functions"):
+        run.add_param("y", float, lambda: 1.0, 3)
+    with pytest.raises(kajitori.ArgumentError, match="3 is no function"):
+        run.add_verb("go", 3)
+    with pytest.raises(kajitori.FailedError, match=r"declared int, and its value is 3\.5"):
+        run.add_param("y", int, lambda: 3.5)
 
 
 def test_own_verbs_with_arguments_and_result(run):
@@ -279,6 +286,82 @@ def test_a_verb_that_raises_is_the_reply(run):
     with pytest.raises(kajitori.FailedError, match="ZeroDivisionError: division by zero"):
         ask(run, "divide")
     assert run.poll() is False
+
+
+class Unshowable(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+class Harmless(kajitori.Error):
+    code = 0
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (Unshowable(), "Unshowable"),
+        (Harmless("not done"), "not done"),
+        (kajitori.RejectedError("not now"), "not now"),
+        (StopIteration(3), "StopIteration: 3"),
+        (ValueError("a\nb\0c"), "ValueError: a b"),
+    ],
+)
+def test_whatever_a_verb_raises_is_failed(run, capfd, error, message):
+    @run.verb
+    def fail():
+        raise error
+
+    with pytest.raises(kajitori.FailedError) as caught:
+        ask(run, "fail")
+    assert str(caught.value) == message
+    assert capfd.readouterr() == ("", "")
+
+
+class Array:
+    """As array libraries have them."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def tolist(self):
+        return self.value
+
+
+class Tensor:
+    """As TensorFlow has them."""
+
+    def numpy(self):
+        return Array([1.5, math.inf])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Array(3), 3),
+        ({"a": Array([0.5, math.nan])}, {"a": [0.5, "NaN"]}),
+        (Tensor(), [1.5, "Infinity"]),
+        (2**63 - 1, 2**63 - 1),
+        (2**80, str(2**80)),
+        ({1: None}, {"1": None}),
+        (decimal.Decimal("0.10"), "0.10"),
+        (b"ab", "b'ab'"),
+    ],
+)
+def test_results_of_all_kinds(run, value, shown):
+    run.add_verb("thing", lambda: value)
+    assert ask(run, "thing")["result"] == shown
+
+
+def test_results_that_cannot_be_sent(run):
+    endless = []
+    endless.append(endless)
+    run.add_verb("endless", lambda: endless)
+    run.add_verb("huge", lambda: "x" * 1_000_000)
+    with pytest.raises(kajitori.FailedError, match="RecursionError"):
+        ask(run, "endless")
+    with pytest.raises(kajitori.FailedError, match="at most"):
+        ask(run, "huge")
 
 
 def test_a_result_that_is_no_json_is_shown_as_text(run):
@@ -330,7 +413,9 @@ def test_pause_waits_and_resume_goes_on(run):
 
 def test_ctrl_c_ends_a_paused_training():
     code = textwrap.dedent("""
+        import signal
         import kajitori
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
         with kajitori.Run(run_id="paused") as run:
             print("ready", flush=True)
             while not run.poll():
@@ -406,6 +491,167 @@ def test_status_is_answered_while_the_interpreter_is_blocked():
         assert child.stdout.readline() == "free\n"
     assert child.wait(timeout=PATIENCE) == 0
     assert [line["verb"] for line in applied("blocked")] == ["stop"]
+
+
+def finish(code, *args, **options):
+    """Runs a program to its end; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *args],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        **options,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_exit_handlers_may_use_a_run_that_was_closed_before_them():
+    out = finish("""
+        import atexit
+        def late():
+            print(run.begin_step(5), run.poll(), run.step, run.closed)
+            run.report("loss", 5, 1.0)
+            run.close()
+        atexit.register(late)  # before the package's own: called after it
+        import kajitori
+        run = kajitori.Run()
+    """)
+    assert out == "False False 5 True\n"
+
+
+def test_a_daemon_thread_may_poll_and_report_while_the_program_ends():
+    finish("""
+        import threading, kajitori
+        run = kajitori.Run()
+        began = threading.Event()
+        def work():
+            step = 0
+            while True:
+                run.begin_step(step)
+                run.report("loss", step, 1.0)
+                run.end_epoch(step)
+                step += 1
+                began.set()
+        threading.Thread(target=work, daemon=True).start()
+        began.wait()
+    """)
+
+
+def test_a_daemon_thread_may_be_paused_while_the_program_ends():
+    finish("""
+        import threading, kajitori
+        run = kajitori.Run()
+        def work():
+            while True:
+                run.poll()
+        threading.Thread(target=work, daemon=True).start()
+        with kajitori.connect() as client:
+            client.send("pause")
+    """)
+    assert kajitori.runs() == []
+
+
+def test_closing_while_other_threads_report_and_ask():
+    for _ in range(20):
+        run = kajitori.Run()
+        ended, began, errors = threading.Event(), threading.Semaphore(0), []
+
+        def use(run=run, ended=ended, began=began, errors=errors):
+            step = 0
+            try:
+                while not ended.is_set():
+                    run.begin_step(step)
+                    run.report("loss", step, 1.0)
+                    run.set_phase("train")
+                    assert run.stop_reason == ""
+                    step += 1
+                    began.release()
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=use) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        began.acquire()
+        run.close()
+        ended.set()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+    assert kajitori.runs() == []
+
+
+def test_opening_and_closing_leaves_nothing_behind():
+    def use():
+        with kajitori.Run(run_id="again") as run:
+            run.add_param("lr", float, lambda: 1.0, lambda value: None)
+            run.add_verb("go", print, {"n": int})
+            run.begin_step(1)
+            run.report("loss", 1, 1.0)
+
+    def count():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    use()
+    before, blocks = count(), sys.getallocatedblocks()
+    for _ in range(50):
+        use()
+    assert count() == before
+    assert sys.getallocatedblocks() - blocks < 50, "not one for each run"
+
+
+def test_a_million_steps_leave_nothing_behind(run):
+    run.begin_step(0)
+    blocks = sys.getallocatedblocks()
+    for step in range(1_000_000):
+        run.begin_step(step)
+    assert sys.getallocatedblocks() - blocks < 100
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_worker_processes_of_a_training(tmp_path, method):
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent("""
+            import multiprocessing, sys, kajitori
+
+            def work(number):
+                with kajitori.Run(name="worker") as own:
+                    own.begin_step(number)
+                    return own.step, len(kajitori.runs()) >= 2
+
+            if __name__ == "__main__":
+                with kajitori.Run(run_id="parent") as run:
+                    context = multiprocessing.get_context(sys.argv[1])
+                    with context.Pool(2) as pool:
+                        print(pool.map(work, range(3)))
+                    print([info.id for info in kajitori.runs()], run.begin_step(1))
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, script, method], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stdout == "[(0, True), (1, True), (2, True)]\n['parent'] False\n", done.stderr
+
+
+def test_a_fork_in_a_verb(run):
+    @run.verb
+    def fork():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            try:
+                deaf = not run.begin_step(3) and not run.poll()
+                run.close()
+            finally:
+                os._exit(0 if deaf and run.closed else 1)
+        return os.waitpid(pid, 0)[1]
+
+    assert ask(run, "fork")["result"] == 0
+    assert not run.closed
 
 
 def test_a_forked_child_is_deaf_and_leaves_the_doors_alone(run):
@@ -553,6 +799,73 @@ def test_no_place_for_doors_is_a_deaf_run(tmp_path):
         run.report("loss", 1, 1.0)
     with pytest.raises(kajitori.Error):
         kajitori.Run(runtime_dir=blocker / "runtime", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": 3}, "name: 3 is no text"),
+        ({"name": "\udcff"}, "name: .* is no text"),
+        ({"run_id": "a\0b"}, "run_id: .* has a NUL in it"),
+        ({"fifo": ""}, "fifo: the path is empty"),
+        ({"fifo": 7}, "fifo: 7 is no path"),
+        ({"total_steps": 1.5}, r"total_steps: 1\.5 is no whole number"),
+        ({"total_epochs": -1}, "cannot be negative"),
+    ],
+)
+def test_options_that_cannot_be_meant(options, message):
+    with pytest.raises(kajitori.ArgumentError, match=message):
+        kajitori.Run(**options)
+
+
+@pytest.mark.parametrize("value", [1.0, "1", None, 2**63])
+def test_a_step_that_is_none(run, value):
+    with pytest.raises(kajitori.ArgumentError, match="no whole number of 64 bits"):
+        run.begin_step(value)
+    with pytest.raises(kajitori.ArgumentError, match="no whole number of 64 bits"):
+        run.begin_epoch(value)
+
+
+def test_paths_in_bytes_and_names_that_are_no_utf8(tmp_path, monkeypatch):
+    path = os.fsencode(tmp_path) + b"/\xff"
+    monkeypatch.setattr(sys, "argv", [os.fsdecode(b"/x/\xff.py")])
+    with kajitori.Run(fifo=path) as run:
+        assert stat.S_ISFIFO(os.stat(path).st_mode)
+        assert kajitori.runs()[0].name == "?"
+        ask(run, "ping")
+
+
+@pytest.mark.parametrize("wait", ["send('stop')", "call('status')", "events().__next__()"])
+def test_ctrl_c_ends_the_wait_of_a_client(tmp_path, wait):
+    """The training passes no safe point, and for status its process is stopped."""
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", "import kajitori, sys\nwith kajitori.Run(): sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+    )
+    code = textwrap.dedent(f"""
+        import kajitori, os, signal, threading
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        handled = []
+        def handle(*args):  # returns, so the wait goes on
+            handled.append(args)
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        signal.signal(signal.SIGUSR1, handle)
+        client = kajitori.connect()
+        if "status" in {wait!r}:
+            os.kill({trainer.pid}, signal.SIGSTOP)
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        try:
+            client.{wait}
+        except KeyboardInterrupt:
+            print("interrupted", len(handled))
+    """)
+    try:
+        while not kajitori.runs():
+            assert trainer.poll() is None
+        assert finish(code) == "interrupted 1\n"
+    finally:
+        trainer.kill()
+        trainer.wait()
 
 
 def test_a_malformed_id_is_refused():
