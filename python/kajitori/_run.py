@@ -75,6 +75,7 @@ def _close_all() -> None:
 
 
 def _forget_other_threads() -> None:
+    """A forked child has only its own thread: no other is inside of a run."""
     for run in list(_RUNS):
         run._inside = threading.Lock()
 

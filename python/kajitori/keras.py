@@ -13,6 +13,7 @@ then, from any shell, ``kajitori status``, ``kajitori set lr=1e-4``, ``kajitori 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -291,7 +292,8 @@ class SteeringCallback(keras.callbacks.Callback):
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._training and self.run.poll():
             self.model.stop_training = True
-            self.model.stop_evaluating = self._skip_validation
+            if self._skip_validation:
+                self.model.stop_evaluating = True
 
     def on_test_end(self, logs: Any = None) -> None:
         if self._training:
@@ -303,11 +305,9 @@ class SteeringCallback(keras.callbacks.Callback):
 
     def _report(self, logs: Any) -> None:
         for tag, value in (logs or {}).items():
-            try:
-                number = float(value)
-            except (TypeError, ValueError):
-                continue  # not a scalar
-            self.run.report(tag, self.run.step, number)
+            # what is no scalar, or has a name that none can have, is left out
+            with contextlib.suppress(TypeError, ValueError):
+                self.run.report(tag, self.run.step, value)
 
 
 def _command(name: str, value: Command) -> tuple[Callable[..., Any], dict[str, Any], str | None]:

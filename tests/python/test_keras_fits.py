@@ -377,6 +377,25 @@ def test_copies_of_a_callback_have_no_run():
     assert other.step == STEPS
 
 
+def test_metrics_that_cannot_be_reported_are_left_out():
+    class Logs(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs |= {"x" * 600: 1.0, "text": "fast", "array": np.zeros(3), "none": None, "last": 2}
+
+    seen = []
+
+    class Look(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            with kajitori.connect() as client:
+                seen.extend(metric["tag"] for metric in client.status()["metrics"])
+
+    guard = Guard()
+    callbacks = [Logs(), Look(), SteeringCallback(), guard]
+    make_model().fit(X, Y, batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
+    assert sorted(seen) == ["last", "loss", "mae"]
+    assert guard.epochs == 2
+
+
 def test_as_many_epochs_as_an_integer_can_count():
     _, guard = fit(make_model(), SteeringCallback(), Send("stop"), epochs=sys.maxsize)
     assert guard.batches == 4
