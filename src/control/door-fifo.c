@@ -46,11 +46,13 @@ void kji_fifo_close_fds(kji_fifo *fifo)
     kji_closep(&fifo->lock_fd);
 }
 
-/* Whether the path still leads to the FIFO that is open. */
+/* Whether the path still leads to the FIFO that is open. The kernel reports that the last name is
+ * gone (IN_ATTRIB) a moment before the path stops leading there, and then nothing more: the number
+ * of names is right already. */
 static bool is_at_path(const kji_fifo *fifo)
 {
     struct stat by_path, by_fd;
-    return stat(fifo->path, &by_path) == 0 && fstat(fifo->fd, &by_fd) == 0 &&
+    return stat(fifo->path, &by_path) == 0 && fstat(fifo->fd, &by_fd) == 0 && by_fd.st_nlink > 0 &&
            by_path.st_dev == by_fd.st_dev && by_path.st_ino == by_fd.st_ino;
 }
 

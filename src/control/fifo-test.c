@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -95,6 +96,21 @@ static void test_bad_lines_are_rejected_and_the_next_one_is_read(void **state)
     assert_string_equal(state_of(journal, 5), "done");
     assert_string_equal(fix_text(fix_last_record(journal, 5), "door"), "ctl");
     json_object_put(journal);
+}
+
+/* Else the last writer's end would wake the helper thread for ever. */
+static void test_both_are_held_open_for_writing(void **state)
+{
+    (void)state;
+    fix_open(fix.fifo, 0);
+    fix_write(fix.fifo, "tick n=1\n");
+    fix_write(fix_ctl(), "tick n=2\n");
+    fix_wait_seq(2);
+    struct pollfd ends[] = {{.fd = fix.run->helper.ctl.fd, .events = POLLIN},
+                            {.fd = fix.run->helper.user.fd, .events = POLLIN}};
+    assert_int_equal(poll(ends, 2, 0), 0);
+    kj_run_poll(fix.run);
+    assert_int_equal(fix.tick_sum, 3);
 }
 
 static void test_a_line_at_the_limit(void **state)
@@ -410,6 +426,7 @@ int main(void)
         TEST(test_200_writers_lose_nothing),
         TEST(test_lines_as_they_come),
         TEST(test_bad_lines_are_rejected_and_the_next_one_is_read),
+        TEST(test_both_are_held_open_for_writing),
         TEST(test_a_line_at_the_limit),
         TEST(test_a_flood_is_counted_and_a_command_in_it_obeyed),
         TEST(test_a_flood_is_told_of_while_the_run_goes_on),

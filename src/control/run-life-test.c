@@ -407,6 +407,7 @@ static void test_secrets_are_masked(void **state)
     ARGV("t\0--API_TOKEN=abc\0wandb_secret=x\0",
          "[\"t\",\"--API_TOKEN=***\",\"wandb_secret=***\"]");
     ARGV("t\0--password\0--verbose\0", "[\"t\",\"--password\",\"--verbose\"]");
+    ARGV("t\0--db-password=x\0MASTER_KEY=y\0", "[\"t\",\"--db-password=***\",\"MASTER_KEY=***\"]");
     ARGV("t\0--db=postgresql://me:pw@host/db?x=1\0http://h/p:a@b\0",
          "[\"t\",\"--db=postgresql://me:***@host/db?x=1\",\"http://h/p:a@b\"]");
     ARGV("t\0a://u:p@h,b://u2:p2@h2\0", "[\"t\",\"a://u:***@h,b://u2:***@h2\"]");
