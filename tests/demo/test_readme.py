@@ -10,7 +10,9 @@ import subprocess
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-WAIT = "until kajitori status >/dev/null 2>&1; do kill -0 $! || exit 9; done\n"
+# The reader waits some seconds: the run can be seen a moment before its parameters are registered.
+WAIT = "until kajitori get lr >/dev/null 2>&1; do kill -0 $! || exit 9; done\n"
+TRAP = "trap 'kill $(jobs -p) 2>/dev/null || :' EXIT\n"  # what still runs would hold our pipe
 
 
 def blocks(page: str) -> list[str]:
@@ -32,7 +34,7 @@ def bash(script: str, folder: pathlib.Path) -> subprocess.CompletedProcess:
         KAJITORI_STATE_DIR=str(folder / "state"),
     )
     process = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", script],
+        ["bash", "-euo", "pipefail", "-c", TRAP + script],
         cwd=folder,
         env=env,
         stdout=subprocess.PIPE,
