@@ -135,6 +135,25 @@ def test_a_stop_during_validation_acts_at_the_end_of_the_epoch():
     assert len(history.history["val_loss"]) == 1
 
 
+def test_commands_act_between_two_batches_of_a_validation():
+    seen = []
+
+    def send_and_wait():
+        process = steering("print(json.dumps(c.send('mark', wait='accepted')))")()
+        process.wait(PATIENCE)
+        return process
+
+    class End(keras.callbacks.Callback):
+        def on_test_end(self, logs=None):
+            seen.append("end of the validation")
+
+    cb = SteeringCallback(commands={"mark": lambda cb: seen.append("mark")})
+    sender = At(send_and_wait, hook="on_test_batch_end")
+    fit(make_model(), cb, sender, End(), epochs=1, validate=True)
+    assert last_json(sender.process)["state"] == "accepted"
+    assert seen == ["mark", "end of the validation"]
+
+
 def test_the_code_after_fit_runs_and_the_next_fit_is_whole(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
