@@ -320,9 +320,11 @@ static int train(const options *opt)
     int stopped = 0;
     run_options.name = "digits";
     run_options.fifo_path = opt->fifo;
+    run_options.flags = KJ_RUN_LISTEN_LATER; /* until all is registered */
     run_options.total_epochs = opt->epochs;
     run_options.total_steps = opt->epochs * ((TRAINING + BATCH - 1) / BATCH);
-    if (kj_run_open(&run_options, &run, &err) < 0 || add_steering(run, &net, &err) < 0) {
+    if (kj_run_open(&run_options, &run, &err) < 0 || add_steering(run, &net, &err) < 0 ||
+        kj_run_listen(run, &err) < 0) {
         fprintf(stderr, "digits: %s\n", err.message);
         return 1;
     }

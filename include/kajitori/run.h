@@ -40,8 +40,9 @@ typedef struct kj_run kj_run;
 
 enum kj_run_flag {
     KJ_RUN_STRICT = 1, /* a door that cannot be opened is an error of kj_run_open, not a warning */
-    KJ_RUN_INTERRUPTIBLE = 2 /* a signal handler that ran ends the wait of a paused run: see
-                                KJ_RUN_INTERRUPTED */
+    KJ_RUN_INTERRUPTIBLE = 2, /* a signal handler that ran ends the wait of a paused run: see
+                                 KJ_RUN_INTERRUPTED */
+    KJ_RUN_LISTEN_LATER = 4   /* what comes to the doors waits there until kj_run_listen */
 };
 
 /* Every pointer may be NULL, every number 0: the default in brackets. Strings are copied. */
@@ -75,6 +76,14 @@ typedef struct kj_run_options {
  * KJ_EARG for options that cannot be meant (a malformed run_id), KJ_EMEM.
  */
 KJ_API int kj_run_open(const kj_run_options *options, kj_run **ret_run, kj_error *err);
+
+/*
+ * With KJ_RUN_LISTEN_LATER: from now on the doors are served. A program that registers parameters
+ * and verbs first is never asked for one that is about to come. Whoever writes or connects before
+ * waits meanwhile, so call it soon. Nothing to do, and 0, for a run that listens or is deaf. Errors
+ * as of kj_run_open.
+ */
+KJ_API int kj_run_listen(kj_run *run, kj_error *err);
 
 /*
  * Ends the run: commands that were accepted and never applied are journalled and answered as such,

@@ -124,6 +124,8 @@ class Run:
     framework: shown by status.
     strict: a door that cannot be opened is an exception. Otherwise it is one `ChannelWarning`, and
         the training goes on with the doors that work, or with none.
+    listen: False: what comes to the doors waits there until `listen` is called, so that nobody asks
+        for a parameter that is about to be registered. Call it soon.
     total_steps, total_epochs: how long the training will be, for progress; 0 = not known.
     runtime_dir, state_dir: folders of the doors and of the journals [docs/protocol.md, section 1].
 
@@ -152,6 +154,7 @@ class Run:
         run_id: str | None = None,
         framework: str | None = None,
         strict: bool = False,
+        listen: bool = True,
         total_steps: int = 0,
         total_epochs: int = 0,
         runtime_dir: str | os.PathLike[str] | None = None,
@@ -166,7 +169,11 @@ class Run:
 
         keep: list[Any] = []
         options = ffi.new("kj_run_options *", {"size": ffi.sizeof("kj_run_options")})
-        options.flags = lib.KJ_RUN_INTERRUPTIBLE | (lib.KJ_RUN_STRICT if strict else 0)
+        options.flags = (
+            lib.KJ_RUN_INTERRUPTIBLE
+            | (lib.KJ_RUN_STRICT if strict else 0)
+            | (0 if listen else lib.KJ_RUN_LISTEN_LATER)
+        )
         options.name = text("name", name or _program_name(), keep)
         options.run_id = text("run_id", run_id, keep)
         options.fifo_path = path("fifo", fifo, keep)
@@ -186,6 +193,13 @@ class Run:
         self._pending: Any = ctypes.c_uint32.from_buffer(self._cell)
         _RUNS.add(self)
         warn_pending(stacklevel=2)
+
+    def listen(self) -> None:
+        """Serves the doors of a run that was made with ``listen=False``, from now on."""
+        ptr = self._ptr  # keeps it alive beside a close() in another thread
+        if ptr is not None:
+            err = new_error()
+            check(lib.kj_run_listen(ptr, err), err)
 
     def poll(self) -> bool:
         """A safe point: carries out the commands that are due, waits in it while paused. True once a

@@ -182,6 +182,7 @@ class SteeringCallback(keras.callbacks.Callback):
         self._first = self._offset + done
         try:
             self._register(self.run)
+            self.run.listen()
         except BaseException:
             self.on_train_end()  # Keras does not call it now
             raise
@@ -204,6 +205,7 @@ class SteeringCallback(keras.callbacks.Callback):
         return Run(
             name=self._name,
             fifo=self._fifo,
+            listen=False,  # `lr` and the commands come first
             framework=self._backend.describe(),
             total_steps=epochs * (self.params.get("steps") or 0),
             total_epochs=epochs,

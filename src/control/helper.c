@@ -216,7 +216,7 @@ static int add_sources(kji_helper *helper)
     return bad;
 }
 
-int kji_helper_start(kji_helper *helper, kj_error *err)
+int kji_helper_prepare(kji_helper *helper, kj_error *err)
 {
     helper->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     helper->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -225,6 +225,13 @@ int kji_helper_start(kji_helper *helper, kj_error *err)
     watch_fifos(helper);
     if (add_sources(helper) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot wait for the doors");
+    return 0;
+}
+
+int kji_helper_start(kji_helper *helper, kj_error *err)
+{
+    if (helper->is_running || helper->epoll_fd < 0)
+        return 0;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -31,7 +31,9 @@ typedef struct kji_helper {
 /* All descriptors -1. */
 void kji_helper_init(kji_helper *helper, kj_run *run);
 
-/* Starts the thread on the doors that are open. */
+/* Prepares to wait at the doors that are open. */
+int kji_helper_prepare(kji_helper *helper, kj_error *err);
+/* Starts the thread. Nothing to do when it runs, or when nothing was prepared. */
 int kji_helper_start(kji_helper *helper, kj_error *err);
 
 /* Any thread. */

@@ -122,7 +122,7 @@ static int tick(void *userdata, kj_call *call, kj_error *err)
     return kj_call_set_result(call, result, err);
 }
 
-static void add_all(kj_run *run)
+void fix_add_all(kj_run *run)
 {
     kj_param lr = {.size = sizeof lr,
                    .type = KJ_TYPE_FLOAT,
@@ -189,7 +189,7 @@ kj_run *fix_open_other(const char *fifo, uint32_t flags, const char *run_id)
 void fix_open(const char *fifo, uint32_t flags)
 {
     fix.run = fix_open_other(fifo, flags, "test");
-    add_all(fix.run);
+    fix_add_all(fix.run);
 }
 
 void fix_close(void)

@@ -33,6 +33,8 @@ int fix_tear_down(void **state);
 
 /* Opens fix.run; `fifo` NULL: no FIFO of the user's. */
 void fix_open(const char *fifo, uint32_t flags);
+/* Registers what the tests set and call. */
+void fix_add_all(kj_run *run);
 kj_run *fix_open_other(const char *fifo, uint32_t flags, const char *run_id);
 void fix_close(void);
 

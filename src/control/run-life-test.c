@@ -290,6 +290,43 @@ static void test_closing_a_paused_run_tells_those_who_wait(void **state)
     close(watcher);
 }
 
+static void test_who_comes_before_the_run_listens_is_served_then(void **state)
+{
+    (void)state;
+    fix.run = fix_open_other(NULL, KJ_RUN_LISTEN_LATER, "test");
+    fix_write(fix_ctl(), "set lr=0.25\n");
+    int conn = fix_connect();
+    fix_send(conn, "{\"jsonrpc\": \"2.0\", \"id\": 7, \"method\": \"params\"}");
+    kj_run_begin_step(fix.run, 0);
+    assert_int_equal(fix.run->last_seq, 0);
+    fix_add_all(fix.run);
+    assert_int_equal(kj_run_listen(fix.run, NULL), 0);
+    assert_int_equal(kj_run_listen(fix.run, NULL), 0);
+    struct json_object *answer = fix_receive(conn), *result, *params;
+    assert_true(json_object_object_get_ex(answer, "result", &result));
+    assert_true(json_object_object_get_ex(result, "params", &params));
+    assert_true(json_object_array_length(params) > 0);
+    json_object_put(answer);
+    fix_wait_seq(1);
+    kj_run_poll(fix.run);
+    assert_true(fix.lr == 0.25);
+    close(conn);
+    fix_close();
+}
+
+static void test_a_run_that_never_listened_still_answers_at_its_end(void **state)
+{
+    (void)state;
+    fix.run = fix_open_other(NULL, KJ_RUN_LISTEN_LATER, "test");
+    fix_write(fix_ctl(), "stop\n");
+    fix_close();
+    struct json_object *journal = fix_journal();
+    const char *end = fix_text(fix_last_record(journal, 1), "state");
+    assert_true(strcmp(end, "rejected") == 0 || strcmp(end, "expired") == 0);
+    assert_non_null(fix_find_event(journal, "run_ended"));
+    json_object_put(journal);
+}
+
 static bool lock_is_free(const char *path)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -431,6 +468,8 @@ int main(void)
         TEST(test_paths_around_the_kernels_limit),
         TEST(test_the_journal_of_a_live_run_is_not_shared),
         TEST(test_closing_a_paused_run_tells_those_who_wait),
+        TEST(test_who_comes_before_the_run_listens_is_served_then),
+        TEST(test_a_run_that_never_listened_still_answers_at_its_end),
         TEST(test_a_forked_child_is_deaf),
         TEST(test_the_parents_death_frees_lock_and_doors),
         TEST(test_a_signal_ends_an_interruptible_pause),

@@ -260,7 +260,26 @@ static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
     json_object_object_add(fields, "run", json_object_get(run->json));
     kji_run_event(run, "run_started", fields);
     journal_stale(run, kji_take(&stale));
+    r = kji_helper_prepare(&run->helper, err);
+    if (r < 0 || run->flags & KJ_RUN_LISTEN_LATER)
+        return r;
     return kji_helper_start(&run->helper, err);
+}
+
+/* The doors are there and nobody can serve them: better none. */
+static int close_doors(kj_run *run, const kj_error *why, kj_error *err)
+{
+    kji_helper_stop(&run->helper);
+    kji_publish_remove(&run->place);
+    return give_up(run, why, err);
+}
+
+int kj_run_listen(kj_run *run, kj_error *err)
+{
+    if (run->forked)
+        return 0;
+    kj_error why = KJ_ERROR_INIT;
+    return kji_helper_start(&run->helper, &why) < 0 ? close_doors(run, &why, err) : 0;
 }
 
 static int check_options(const kj_run_options *options, kj_error *err)
@@ -274,7 +293,7 @@ static int check_options(const kj_run_options *options, kj_error *err)
         return kji_fail(err, KJ_EARG, "name is longer than %d bytes", NAME_MAX_BYTES);
     if (options->framework && strnlen(options->framework, NAME_MAX_BYTES + 1) > NAME_MAX_BYTES)
         return kji_fail(err, KJ_EARG, "framework is longer than %d bytes", NAME_MAX_BYTES);
-    if (options->flags & ~(uint32_t)(KJ_RUN_STRICT | KJ_RUN_INTERRUPTIBLE))
+    if (options->flags & ~(uint32_t)(KJ_RUN_STRICT | KJ_RUN_INTERRUPTIBLE | KJ_RUN_LISTEN_LATER))
         return kji_fail(err, KJ_EARG, "flags 0x%x: unknown bits", options->flags);
     if (options->total_steps < 0 || options->total_epochs < 0)
         return kji_fail(err, KJ_EARG, "total_steps and total_epochs cannot be negative");
@@ -300,11 +319,8 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
     run->id = id ? strdup(id) : kji_make_run_id(run->name);
     kj_error why = KJ_ERROR_INIT;
     r = run->id ? open_all(run, &options, &why) : kji_fail_memory(&why);
-    if (r < 0) {
-        kji_helper_stop(&run->helper); /* a door behind which nobody listens is none */
-        kji_publish_remove(&run->place);
-        r = give_up(run, &why, err);
-    }
+    if (r < 0)
+        r = close_doors(run, &why, err);
     if (r < 0) {
         free_run(run);
         return r;
@@ -348,6 +364,7 @@ void kj_run_close(kj_run *run)
 {
     if (!run || run->forked)
         return; /* a forked copy stays: its locks may be held by a thread that is not here */
+    kj_run_listen(run, NULL); /* who came before it is answered, too */
     kji_run_lock(run);
     run->is_ended = true;
     kji_run_unlock(run);

@@ -908,3 +908,19 @@ def test_a_closed_client(run):
         pytest.raises(kajitori.ArgumentError, match="accepted"),
     ):
         client.send("ping", wait="soon")
+
+
+def test_nobody_is_answered_before_the_run_listens():
+    with kajitori.Run(listen=False) as run:
+        asked = subprocess.Popen(
+            [sys.executable, "-c", f"import kajitori; kajitori.connect({run.id!r}).send('set a=2')"]
+        )
+        values = {"a": 1.0}
+        run.add_param("a", get=lambda: values["a"], set=lambda value: values.update(a=value))
+        run.listen()
+        while asked.poll() is None:
+            run.poll()
+        assert asked.returncode == 0
+        assert values == {"a": 2.0}
+        run.listen()
+    run.listen()
