@@ -9,9 +9,9 @@ import pathlib
 import sqlite3
 import subprocess
 
+import optuna
 import pytest
 
-optuna = pytest.importorskip("optuna")
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

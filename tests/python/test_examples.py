@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 
-import pytest
 from training import PATIENCE, TOP, applied
 
 import kajitori
@@ -43,7 +42,6 @@ def connected(process):
 
 
 def test_keras_plain_writes_event_files_and_knows_nothing_of_us(tmp_path):
-    pytest.importorskip("tensorboard")
     assert "import kajitori" not in (EXAMPLES / "keras_plain.py").read_text()
     out = finish(
         start(tmp_path, "keras_plain.py", "--epochs", 2, "--units", 16, "--logdir", "logs")

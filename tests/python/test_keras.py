@@ -8,15 +8,13 @@ import sys
 import textwrap
 import time
 
+import keras
 import pytest
+from fits import FOR_EVER, STEPS, At, Guard, X, Y, fit, make_model, shell, steering
 from training import PATIENCE, applied, last_json
 
 import kajitori
-
-keras = pytest.importorskip("keras")
-from fits import FOR_EVER, STEPS, At, Guard, X, Y, fit, make_model, shell, steering  # noqa: E402
-
-from kajitori.keras import SteeringCallback  # noqa: E402
+from kajitori.keras import SteeringCallback
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),

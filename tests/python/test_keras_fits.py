@@ -8,16 +8,14 @@ import pickle
 import sys
 import threading
 
+import keras
+import numpy as np
 import pytest
+from fits import FOR_EVER, STEPS, Guard, X, Y, fit, make_model
 from training import applied
 
 import kajitori
-
-keras = pytest.importorskip("keras")
-import numpy as np  # noqa: E402
-from fits import FOR_EVER, STEPS, Guard, X, Y, fit, make_model  # noqa: E402
-
-from kajitori.keras import SteeringCallback  # noqa: E402
+from kajitori.keras import SteeringCallback
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -231,7 +229,6 @@ def others(folder):
 @pytest.mark.parametrize("is_first", [True, False])
 def test_beside_other_callbacks_in_any_order(tmp_path, is_first):
     """A stop in the middle of epoch 1: each of them ends its work as it does at the end of a fit."""
-    pytest.importorskip("tensorboard")
 
     def train(cb, *more, epochs):
         guard = Guard()
