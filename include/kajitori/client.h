@@ -53,7 +53,30 @@ KJ_API int kj_client_open(const char *dir, kj_client **ret_client, kj_error *err
 /* The same, but KJ_ETIMEOUT after timeout_ms, which counts from 1 to 5000. */
 KJ_API int kj_client_open_within(const char *dir, int timeout_ms, kj_client **ret_client,
                                  kj_error *err);
+
+enum kj_client_flag {
+    KJ_CLIENT_READ_ONLY = 1 /* by the monitor socket: questions only */
+};
+
+typedef struct kj_client_options {
+    uint32_t size;
+    uint32_t flags;     /* enum kj_client_flag */
+    int32_t timeout_ms; /* 1 to 5000; 0 = 5000 */
+    int32_t reserved;
+} kj_client_options;
+
+#define KJ_CLIENT_OPTIONS_INIT             \
+    {                                      \
+        sizeof(kj_client_options), 0, 0, 0 \
+    }
+
+/* The same with options (may be NULL). A folder without a socket that has a mailbox is talked to
+ * by that: the calls below are the same but slower, and "subscribe" is KJ_EUNSUPPORTED. */
+KJ_API int kj_client_open_with(const char *dir, const kj_client_options *options,
+                               kj_client **ret_client, kj_error *err);
 KJ_API void kj_client_close(kj_client *client);
+/* The version of the run's library, from its hello; valid until kj_client_close. */
+KJ_API const char *kj_client_get_version(const kj_client *client);
 /* For poll(2): readable when an event may be there. Borrowed. */
 KJ_API int kj_client_get_fd(const kj_client *client);
 
@@ -104,6 +127,55 @@ typedef int (*kj_journal_fn)(void *userdata, const char *json_line);
  */
 KJ_API int kj_journal_read(const char *state_dir, const char *prefix, kj_journal_fn fn,
                            void *userdata, char **ret_run_id, kj_error *err);
+
+/*
+ * The run.json of a run that has left a journal, found as by kj_journal_read: *ret_json and
+ * *ret_run_id are for kj_free. KJ_ENORUN, KJ_EAMBIGUOUS, KJ_EIO, KJ_EDATA.
+ */
+KJ_API int kj_past_run_load(const char *state_dir, const char *prefix, char **ret_json,
+                            char **ret_run_id, kj_error *err);
+
+enum kj_gc_flag { KJ_GC_DRY_RUN = 1 };
+
+typedef struct kj_gc_options {
+    uint32_t size;
+    uint32_t flags;          /* enum kj_gc_flag */
+    const char *runtime_dir; /* as elsewhere */
+    const char *state_dir;
+    double older_than_s; /* journals of runs that ended longer ago go; < 0: age does not count */
+    int64_t keep_bytes;  /* then the oldest, until those that stay have no more; < 0: no limit */
+} kj_gc_options;
+
+#define KJ_GC_OPTIONS_INIT                             \
+    {                                                  \
+        sizeof(kj_gc_options), 0, NULL, NULL, -1.0, -1 \
+    }
+
+enum kj_gc_kind {
+    KJ_GC_RUN = 1,  /* STATE/runs/RUN-ID of a run that has ended: journal, run.json, logs */
+    KJ_GC_DOORS = 2 /* RUNTIME/RUN-ID of a dead run */
+};
+
+typedef struct kj_gc_item {
+    uint32_t size;
+    int32_t kind; /* enum kj_gc_kind */
+    const char *path;
+    const char *run_id;
+    int64_t bytes;
+    double age_s;       /* since the run ended, or was last heard of */
+    const char *reason; /* "older than 30 days", ... */
+} kj_gc_item;
+
+/* Told of each thing that is removed (or would be); a nonzero return ends it, before that one is.
+ */
+typedef int (*kj_gc_fn)(void *userdata, const kj_gc_item *item);
+
+/*
+ * Removes what runs that have ended left behind. Live runs are never touched: they hold locks.
+ * Files that are not kajitori's keep their folder. KJ_EARG, KJ_EIO, KJ_EPERM; what can be removed
+ * is removed before the first error is returned.
+ */
+KJ_API int kj_gc(const kj_gc_options *options, kj_gc_fn fn, void *userdata, kj_error *err);
 
 #ifdef __cplusplus
 }

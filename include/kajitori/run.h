@@ -42,7 +42,9 @@ enum kj_run_flag {
     KJ_RUN_STRICT = 1, /* a door that cannot be opened is an error of kj_run_open, not a warning */
     KJ_RUN_INTERRUPTIBLE = 2, /* a signal handler that ran ends the wait of a paused run: see
                                  KJ_RUN_INTERRUPTED */
-    KJ_RUN_LISTEN_LATER = 4   /* what comes to the doors waits there until kj_run_listen */
+    KJ_RUN_LISTEN_LATER = 4,  /* what comes to the doors waits there until kj_run_listen */
+    KJ_RUN_THREADLESS = 8     /* no helper thread: the safe points serve the doors, at most 20 times
+                                 a second; questions are answered only there */
 };
 
 /* Every pointer may be NULL, every number 0: the default in brackets. Strings are copied. */
@@ -61,11 +63,17 @@ typedef struct kj_run_options {
                               ~/.local/state/kajitori] */
     int64_t total_steps;   /* for progress; 0 = not known */
     int64_t total_epochs;
+    const char *mailbox_dir;   /* mailboxes too, for file systems that sockets do not cross
+                                  [$KAJITORI_MAILBOX_DIR, else none] */
+    const char *schedule_path; /* text commands that are taken in before the first step
+                                  [$KAJITORI_SCHEDULE, else none] */
+    const char *signals;       /* "INT,TERM,USR1=checkpoint": signals that are commands
+                                  (docs/protocol.md, section 8) [none] */
 } kj_run_options;
 
-#define KJ_RUN_OPTIONS_INIT                                                 \
-    {                                                                       \
-        sizeof(kj_run_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0 \
+#define KJ_RUN_OPTIONS_INIT                                                                   \
+    {                                                                                         \
+        sizeof(kj_run_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL \
     }
 
 /*
@@ -101,9 +109,34 @@ KJ_API const char *kj_run_dir(const kj_run *run);
  * What the calls below return, as bits. A stop stays set once it was applied.
  */
 enum kj_run_bits {
-    KJ_RUN_STOP = 1,       /* a stop was applied: leave the training loop */
-    KJ_RUN_INTERRUPTED = 2 /* only with KJ_RUN_INTERRUPTIBLE: the run is still paused; look at the
-                              signal, then call again */
+    KJ_RUN_STOP = 1,        /* a stop was applied: leave the training loop */
+    KJ_RUN_INTERRUPTED = 2, /* only with KJ_RUN_INTERRUPTIBLE: the run is still paused; look at the
+                               signal, then call again */
+    KJ_RUN_PRUNED = 4,      /* with KJ_RUN_STOP: a rule pruned it */
+    KJ_RUN_LEFT = 8,        /* with KJ_RUN_STOP: a checkpoint was saved; end the process soon, with
+                               kj_run_exit_status, to be started again later */
+    KJ_RUN_ABORTED = 16     /* with KJ_RUN_STOP: leave at once, without validation or saving */
+};
+
+/* What ends a training, by kj_run_ending. */
+enum kj_ending {
+    KJ_ENDING_NONE = 0, /* nothing yet, or its own end */
+    KJ_ENDING_STOP = 1,
+    KJ_ENDING_PRUNE = 2,
+    KJ_ENDING_LEAVE = 3, /* pause level=leave */
+    KJ_ENDING_ABORT = 4
+};
+
+enum kj_exit { KJ_EXIT_LEFT = 75, KJ_EXIT_PRUNED = 76, KJ_EXIT_ABORTED = 77 };
+
+/*
+ * What this program does with some commands, as bits. Without its bit the command is refused:
+ * nothing is answered "ok" and then ignored.
+ */
+enum kj_ability {
+    KJ_CAN_SKIP_VALIDATION = 1, /* looks at kj_run_stop_validate: stop validate=... */
+    KJ_CAN_LEAVE = 2,           /* looks at KJ_RUN_LEFT: pause level=leave */
+    KJ_CAN_ABORT = 4            /* looks at KJ_RUN_ABORTED: abort */
 };
 
 /*
@@ -128,6 +161,22 @@ KJ_API int kj_run_end_epoch(kj_run *run, int64_t epoch);
 
 /* Nonzero once a stop was applied. Any thread. */
 KJ_API int kj_run_should_stop(const kj_run *run);
+
+/* Says what the program can do, enum kj_ability; adds to what was said before. */
+KJ_API void kj_run_declare(kj_run *run, uint32_t abilities);
+
+/* What ended the training, enum kj_ending. Any thread. */
+KJ_API int kj_run_ending(const kj_run *run);
+
+/* The exit status that tells a supervisor how the training ended: 0, or one of enum kj_exit. */
+KJ_API int kj_run_exit_status(const kj_run *run);
+
+/* What the stop said about the validation: 1 wanted, 0 not wanted, -1 nothing said. */
+KJ_API int kj_run_stop_validate(const kj_run *run);
+
+/* The checkpoint that `kajitori resume` wants the training to go on from ($KAJITORI_CHECKPOINT), ""
+ * for a fresh start; valid until kj_run_close. */
+KJ_API const char *kj_run_resumed_from(const kj_run *run);
 
 /* The reason given with the stop that was applied, "" when none was given or nothing was applied;
  * valid until kj_run_close. */
@@ -197,10 +246,19 @@ typedef struct kj_arg {
     double max;
 } kj_arg;
 
-/* A verb of the program's own. `args` is an array of n_args; help shows it. */
+enum kj_verb_flag {
+    KJ_VERB_AT_EPOCH_END = 1 /* only there: a command without at= waits for the end of the epoch */
+};
+
+/*
+ * A verb of the program's own. `args` is an array of n_args; help shows it. Three names are those
+ * of standard verbs, which a program that can do them provides in this way: `checkpoint` (result:
+ * an object with "path"), `evaluate` (an object of metrics), and `extend` (the arguments `epochs`
+ * and `steps`, one of which is given, are declared already; n_args = 0).
+ */
 typedef struct kj_verb {
     uint32_t size;
-    uint32_t flags; /* 0 */
+    uint32_t flags; /* enum kj_verb_flag */
     const char *name;
     const char *help;
     const kj_arg *args;
@@ -213,6 +271,10 @@ typedef struct kj_verb {
 /* Registers an own verb. Strings are copied. KJ_EEXIST for a name that is taken (the built-in ones
  * too), KJ_EARG. */
 KJ_API int kj_run_add_verb(kj_run *run, const kj_verb *verb, kj_error *err);
+
+/* A standard verb (checkpoint, evaluate, extend, pause) that this program cannot do, and the reason
+ * that its senders get: one line. NULL takes it back. KJ_EARG for another verb. */
+KJ_API int kj_run_refuse_verb(kj_run *run, const char *verb, const char *reason, kj_error *err);
 
 /* The argument `name`: 1 and *ret_value (valid during the call), or 0 when it was not given. */
 KJ_API int kj_call_get_arg(const kj_call *call, const char *name, kj_value *ret_value);

@@ -176,6 +176,24 @@ int kj_client_open_within(const char *dir, int timeout_ms, kj_client **ret_clien
     return 0;
 }
 
+int kj_client_open_with(const char *dir, const kj_client_options *options, kj_client **ret_client,
+                        kj_error *err)
+{
+    kj_client_options with = KJ_CLIENT_OPTIONS_INIT;
+    if (options)
+        with = *options;
+    if (with.flags)
+        return kji_fail(err, KJ_EUNSUPPORTED, "a read-only connection");
+    return kj_client_open_within(dir, with.timeout_ms ? with.timeout_ms : HELLO_TIMEOUT_MS,
+                                 ret_client, err);
+}
+
+const char *kj_client_get_version(const kj_client *client)
+{
+    (void)client;
+    return "";
+}
+
 void kj_client_close(kj_client *client)
 {
     if (!client)

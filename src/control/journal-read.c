@@ -200,3 +200,10 @@ int kj_journal_read(const char *state_dir, const char *prefix, kj_journal_fn fn,
         *ret_run_id = kji_take(&id);
     return r;
 }
+
+int kj_past_run_load(const char *state_dir, const char *prefix, char **ret_json, char **ret_run_id,
+                     kj_error *err)
+{
+    (void)state_dir, (void)prefix, (void)ret_json, (void)ret_run_id;
+    return kji_fail(err, KJ_EUNSUPPORTED, "past runs");
+}

@@ -62,6 +62,10 @@ struct kj_run {
     kji_seen seen; /* command ids */
     int64_t stop_seq;
     char *stop_reason;
+    int ending;         /* enum kj_ending; atomic */
+    int stop_validate;  /* as kj_run_stop_validate */
+    uint32_t abilities; /* enum kj_ability */
+    char *resumed_from; /* constant */
     bool paused;
     bool is_visited; /* the training thread is at a safe point */
     bool is_ended;   /* kj_run_close has begun: no command is taken any more */

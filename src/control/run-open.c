@@ -42,6 +42,7 @@ static void free_run(kj_run *run)
     kji_seen_done(&run->seen);
     json_object_put(run->json);
     free(run->stop_reason);
+    free(run->resumed_from);
     free(run->id);
     free(run->name);
     free(run->framework);
@@ -59,6 +60,7 @@ static kj_run *new_run(const kj_run_options *options)
     run->cell.step = run->cell.epoch = -1;
     run->cell.due_step = INT64_MAX;
     run->moved_step = -1;
+    run->stop_validate = -1;
     run->wake_fd = -1;
     run->place = (kji_publication)KJI_PUBLICATION_INIT;
     run->journal = (kji_journal)KJI_JOURNAL_INIT;
@@ -71,7 +73,9 @@ static kj_run *new_run(const kj_run_options *options)
     run->name =
         strdup(options->name && *options->name ? options->name : program_invocation_short_name);
     run->framework = strdup(options->framework ? options->framework : "");
-    if (!run->name || !run->framework) {
+    const char *checkpoint = getenv("KAJITORI_CHECKPOINT");
+    run->resumed_from = strdup(checkpoint ? checkpoint : "");
+    if (!run->name || !run->framework || !run->resumed_from) {
         free_run(run);
         return NULL;
     }
@@ -293,7 +297,8 @@ static int check_options(const kj_run_options *options, kj_error *err)
         return kji_fail(err, KJ_EARG, "name is longer than %d bytes", NAME_MAX_BYTES);
     if (options->framework && strnlen(options->framework, NAME_MAX_BYTES + 1) > NAME_MAX_BYTES)
         return kji_fail(err, KJ_EARG, "framework is longer than %d bytes", NAME_MAX_BYTES);
-    if (options->flags & ~(uint32_t)(KJ_RUN_STRICT | KJ_RUN_INTERRUPTIBLE | KJ_RUN_LISTEN_LATER))
+    if (options->flags &
+        ~(uint32_t)(KJ_RUN_STRICT | KJ_RUN_INTERRUPTIBLE | KJ_RUN_LISTEN_LATER | KJ_RUN_THREADLESS))
         return kji_fail(err, KJ_EARG, "flags 0x%x: unknown bits", options->flags);
     if (options->total_steps < 0 || options->total_epochs < 0)
         return kji_fail(err, KJ_EARG, "total_steps and total_epochs cannot be negative");
@@ -303,11 +308,14 @@ static int check_options(const kj_run_options *options, kj_error *err)
 int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
 {
     kj_run_options options = KJ_RUN_OPTIONS_INIT;
-    int r = from ? kji_check_size(from->size, sizeof options, "kj_run_options", err) : 0;
+    enum {
+        SIZE_AT_FIRST = offsetof(kj_run_options, mailbox_dir)
+    }; /* of programs built before it */
+    int r = from ? kji_check_size(from->size, SIZE_AT_FIRST, "kj_run_options", err) : 0;
     if (r < 0)
         return r;
     if (from)
-        options = *from;
+        memcpy(&options, from, from->size < sizeof options ? from->size : sizeof options);
     r = check_options(&options, err);
     if (r < 0)
         return r;

@@ -56,6 +56,43 @@ const char *kj_run_stop_reason(const kj_run *run)
     return kj_run_should_stop(run) && run->stop_reason ? run->stop_reason : "";
 }
 
+void kj_run_declare(kj_run *run, uint32_t abilities)
+{
+    if (run->forked)
+        return;
+    kji_run_lock(run);
+    run->abilities |= abilities;
+    kji_run_unlock(run);
+}
+
+int kj_run_ending(const kj_run *run)
+{
+    return run->forked ? KJ_ENDING_NONE : __atomic_load_n(&run->ending, __ATOMIC_ACQUIRE);
+}
+
+int kj_run_exit_status(const kj_run *run)
+{
+    switch (kj_run_ending(run)) {
+    case KJ_ENDING_LEAVE:
+        return KJ_EXIT_LEFT;
+    case KJ_ENDING_PRUNE:
+        return KJ_EXIT_PRUNED;
+    case KJ_ENDING_ABORT:
+        return KJ_EXIT_ABORTED;
+    }
+    return 0;
+}
+
+int kj_run_stop_validate(const kj_run *run)
+{
+    return kj_run_should_stop(run) ? run->stop_validate : -1;
+}
+
+const char *kj_run_resumed_from(const kj_run *run)
+{
+    return run->resumed_from ? run->resumed_from : "";
+}
+
 const char *kj_run_id(const kj_run *run)
 {
     return run->id;
@@ -133,4 +170,10 @@ int kj_run_add_verb(kj_run *run, const kj_verb *verb, kj_error *err)
     int r = kji_own_verbs_add(&run->own_verbs, verb, err);
     kji_run_unlock(run);
     return r;
+}
+
+int kj_run_refuse_verb(kj_run *run, const char *verb, const char *reason, kj_error *err)
+{
+    (void)run, (void)reason;
+    return kji_fail(err, KJ_EARG, "verb %s cannot be refused", verb);
 }
