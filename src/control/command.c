@@ -335,6 +335,7 @@ struct json_object *kji_command_record(const kji_command *command)
         json_object_object_add(record, "step", json_object_new_int64(command->step));
         json_object_object_add(record, "epoch", json_object_new_int64(command->epoch));
     }
+    add_text(record, "place", command->place);
     add_json(record, "old", command->old_values);
     add_json(record, "new", command->new_values);
     add_text(record, "door", command->sender.door);

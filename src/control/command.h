@@ -54,7 +54,8 @@ typedef struct kji_command {
     kji_sender sender;
     int64_t step; /* where it was carried out */
     int64_t epoch;
-    bool has_place; /* step and epoch are set */
+    bool has_place;    /* step and epoch are set */
+    const char *place; /* kind of the safe point at which it was carried out; NULL: at none */
     struct json_object *old_values;
     struct json_object *new_values;
     struct json_object *result;

@@ -74,6 +74,7 @@ static void test_set_is_read_back(void **state)
     struct json_object *record = outcome("done"), *values;
     assert_int_equal(fix_int(record, "step"), 5);
     assert_int_equal(fix_int(record, "epoch"), 0);
+    assert_string_equal(fix_text(record, "place"), "step");
     json_object_object_get_ex(record, "old", &values);
     assert_int_equal(fix_int(values, "units"), 32);
     json_object_object_get_ex(record, "new", &values);
@@ -153,6 +154,7 @@ static void test_own_verb(void **state)
     json_object_object_get_ex(record, "result", &result);
     assert_int_equal(fix_int(result, "ticks"), 1);
     assert_int_equal(fix.tick_sum, 5);
+    assert_string_equal(fix_text(record, "place"), "poll");
     json_object_put(record);
     expect_state("tick n=-1", "accepted");
     kj_run_poll(fix.run);
@@ -202,6 +204,9 @@ static void test_stop_at_the_end_of_an_epoch(void **state)
     expect_state("stop at=epoch", "scheduled");
     assert_int_equal(kj_run_begin_step(fix.run, 100), 0);
     assert_int_equal(kj_run_end_epoch(fix.run, 3), KJ_RUN_STOP);
+    struct json_object *record = outcome("applied");
+    assert_string_equal(fix_text(record, "place"), "epoch");
+    json_object_put(record);
 }
 
 static void test_an_earlier_stop_replaces_a_scheduled_one(void **state)

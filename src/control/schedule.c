@@ -53,6 +53,12 @@ const char *kji_at_text(const kji_at *at, char text[KJI_AT_TEXT])
     return "now";
 }
 
+const char *kji_place_name(int kind)
+{
+    static const char *const names[] = {"poll", "step", "epoch"};
+    return names[kind];
+}
+
 bool kji_at_is_due(const kji_at *at, const kji_place *place)
 {
     switch (at->kind) {

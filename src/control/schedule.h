@@ -33,6 +33,8 @@ typedef struct kji_place {
     int64_t n;
 } kji_place;
 
+const char *kji_place_name(int kind); /* "poll", "step", "epoch" */
+
 bool kji_at_is_due(const kji_at *at, const kji_place *place);
 
 /* True when `a` surely acts before `b`: false also where that cannot be known (a step and an

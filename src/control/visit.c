@@ -74,6 +74,7 @@ static void carry_out_due(kj_run *run, const kji_place *place)
         command->step = kji_run_step(run);
         command->epoch = kji_run_epoch(run);
         command->has_place = true;
+        command->place = kji_place_name(place->kind);
         kj_error err = KJ_ERROR_INIT;
         int r = command->verb->carry_out(run, command, &err);
         if (r < 0)
