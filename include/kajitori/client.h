@@ -55,7 +55,8 @@ KJ_API int kj_client_open_within(const char *dir, int timeout_ms, kj_client **re
                                  kj_error *err);
 
 enum kj_client_flag {
-    KJ_CLIENT_READ_ONLY = 1 /* by the monitor socket: questions only */
+    KJ_CLIENT_READ_ONLY = 1 /* by the monitor socket: questions only. KJ_EUNSUPPORTED when the run
+                               is older and has none */
 };
 
 typedef struct kj_client_options {

@@ -146,6 +146,42 @@ static void test_call(void **state)
     finish(&fake);
 }
 
+static void test_versions_are_named_where_they_differ(void **state)
+{
+    (void)state;
+    static const char *const answers[] = {"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocol\":"
+                                          "1,\"version\":\"9.9.9\",\"run\":{}}}\n",
+                                          "{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\":-9,"
+                                          "\"message\":\"no verb \\\"fly\\\"; there are "
+                                          "stop\"}}\n",
+                                          NULL};
+    static const char *const same[] = {HELLO,
+                                       "{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\":-9,"
+                                       "\"message\":\"no verb \\\"fly\\\"\"}}\n",
+                                       NULL};
+    expect_call_error(answers, true, 10000, KJ_EREJECTED,
+                      "there are stop (the run is kajitori 9.9.9, this side kajitori ");
+    expect_call_error(same, true, 10000, KJ_EREJECTED, "no verb \"fly\"");
+}
+
+/* The run speaks another protocol: its answer says which, and who should be updated. */
+static void test_a_run_of_another_protocol(void **state)
+{
+    (void)state;
+    static fake_run fake;
+    static const char *const answers[] = {
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-12,\"message\":\"I speak 9\",\"data\":{"
+        "\"protocol\":9,\"version\":\"9.9.9\"}}}\n",
+        NULL};
+    kj_error err = KJ_ERROR_INIT;
+    kj_client *client = NULL;
+    start(&fake, answers, true);
+    assert_int_equal(kj_client_open(fake.dir, &client, &err), KJ_EPROTO);
+    assert_non_null(strstr(err.message, "protocol 9 (kajitori 9.9.9)"));
+    assert_null(client);
+    finish(&fake);
+}
+
 static void test_events_are_kept_while_waiting(void **state)
 {
     (void)state;
@@ -442,11 +478,11 @@ static void test_command_does_not_succeed(void **state)
     assert_int_equal(command(gone, false, KJ_WAIT_APPLIED, 10000, &json, &err), KJ_EENDED);
     assert_non_null(strstr(err.message, "command 4"));
     static const char *const slow[] = {HELLO, ANSWER("scheduled", ""), NULL};
-    assert_int_equal(command(slow, true, KJ_WAIT_APPLIED, 1, &json, &err), KJ_ETIMEOUT);
+    assert_int_equal(command(slow, true, KJ_WAIT_APPLIED, 300, &json, &err), KJ_ETIMEOUT);
     assert_non_null(strstr(err.message, "command 4 is scheduled"));
     assert_non_null(strstr(err.message, "may still be applied"));
     static const char *const begun[] = {HELLO, ANSWER("applied", ""), NULL};
-    assert_int_equal(command(begun, true, KJ_WAIT_DONE, 1, &json, &err), KJ_ETIMEOUT);
+    assert_int_equal(command(begun, true, KJ_WAIT_DONE, 300, &json, &err), KJ_ETIMEOUT);
     assert_string_equal(err.message, "command 4 was begun and is not done yet; it goes on");
     static const char *const silent[] = {HELLO, NULL};
     assert_int_equal(command(silent, true, KJ_WAIT_ACCEPTED, 1, &json, &err), KJ_ETIMEOUT);
@@ -491,6 +527,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_call),
+        cmocka_unit_test(test_versions_are_named_where_they_differ),
+        cmocka_unit_test(test_a_run_of_another_protocol),
         cmocka_unit_test(test_events_are_kept_while_waiting),
         cmocka_unit_test(test_no_event_in_time),
         cmocka_unit_test(test_misbehaving_runs),

@@ -15,8 +15,9 @@ enum {
 
 struct kj_client {
     int fd;
-    bool ended;  /* the peer is gone, and what it said has been read */
-    bool broken; /* the stream cannot be understood any more */
+    char *version; /* of the run's library; NULL: not said */
+    bool ended;    /* the peer is gone, and what it said has been read */
+    bool broken;   /* the stream cannot be understood any more */
     int64_t last_id;
     kji_strbuf in;
     size_t scanned; /* bytes of `in` known to hold no newline */
@@ -26,6 +27,10 @@ struct kj_client {
     int (*interrupt)(void *userdata); /* NULL: waits are not interrupted */
     void *interrupt_userdata;
 };
+
+/* Says hello in protocol `highest`, and again in the run's own when that is lower and known here.
+ */
+int kji_client_hello(kj_client *client, int highest, int64_t deadline, kj_error *err);
 
 /* The moment that is timeout_ms away; INT64_MAX, for ever, when it is negative. */
 int64_t kji_wire_deadline(int timeout_ms);

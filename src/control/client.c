@@ -16,7 +16,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
-enum { PROTOCOL = 1, HELLO_TIMEOUT_MS = 5000 };
+enum { LOWEST_PROTOCOL = 1, PROTOCOL = 1, HELLO_TIMEOUT_MS = 5000 };
 
 /* JSON-RPC's own numbers, and ours as they are. */
 static int code_of_answer(int64_t code)
@@ -35,16 +35,29 @@ static int code_of_answer(int64_t code)
     }
 }
 
+/* What the run does not know may be known to another version of it. */
+static int fail_as_told(const kj_client *client, int64_t code, const char *message, kj_error *err)
+{
+    bool is_unknown =
+        strncmp(message, "no verb ", 8) == 0 || strncmp(message, "no method ", 10) == 0;
+    int own_code = code_of_answer(code);
+    if (is_unknown && client->version && strcmp(client->version, kj_version()) != 0)
+        return kji_fail(err, own_code, "%s (the run is kajitori %s, this side kajitori %s)",
+                        message, client->version, kj_version());
+    return kji_fail(err, own_code, "%s", message);
+}
+
 /* The member "result" of an answer as text, or the error it holds. */
-static int open_answer(struct json_object *answer, struct json_object **ret_result, kj_error *err)
+static int open_answer(const kj_client *client, struct json_object *answer,
+                       struct json_object **ret_result, kj_error *err)
 {
     struct json_object *error, *result;
     if (json_object_object_get_ex(answer, "error", &error)) {
         int64_t code = 0;
         const char *message = kji_json_string(error, "message");
         kji_json_int(error, "code", &code);
-        return kji_fail(err, code_of_answer(code), "%s",
-                        message ? message : "the run refused without a reason");
+        return fail_as_told(client, code, message ? message : "the run refused without a reason",
+                            err);
     }
     if (!json_object_object_get_ex(answer, "result", &result))
         return kji_fail(err, KJ_EPROTO, "the run sent an answer without a result");
@@ -52,8 +65,9 @@ static int open_answer(struct json_object *answer, struct json_object **ret_resu
     return 0;
 }
 
-static int call(kj_client *client, const char *method, const char *params_json, int64_t deadline,
-                struct json_object **ret_result, kj_error *err)
+/* One request, and the whole message that answers it. */
+static int ask(kj_client *client, const char *method, const char *params_json, int64_t deadline,
+               struct json_object **ret_answer, kj_error *err)
 {
     int r = kji_wire_check(client, err);
     if (r >= 0)
@@ -61,21 +75,24 @@ static int call(kj_client *client, const char *method, const char *params_json, 
     if (r < 0)
         return r;
     for (;;) {
-        struct json_object *message, *answer;
+        struct json_object *message;
         r = kji_wire_read(client, deadline, &message, err);
         if (r == 0)
             return kji_fail(err, KJ_ETIMEOUT, "the run did not answer '%s' in time", method);
         if (r < 0)
             return r;
-        r = kji_wire_sort(client, message, client->last_id, &answer, err);
-        if (r < 0)
+        r = kji_wire_sort(client, message, client->last_id, ret_answer, err);
+        if (r != 0)
             return r;
-        if (r > 0) {
-            r = open_answer(answer, ret_result, err);
-            json_object_put(answer);
-            return r;
-        }
     }
+}
+
+static int call(kj_client *client, const char *method, const char *params_json, int64_t deadline,
+                struct json_object **ret_result, kj_error *err)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *answer = NULL;
+    int r = ask(client, method, params_json, deadline, &answer, err);
+    return r < 0 ? r : open_answer(client, answer, ret_result, err);
 }
 
 static int hand_over(struct json_object *json, char **ret_json, kj_error *err)
@@ -95,7 +112,23 @@ int kj_client_call(kj_client *client, const char *method, const char *params_jso
     return r < 0 ? r : hand_over(result, ret_json, err);
 }
 
-static int connect_socket(const char *dir, int timeout_ms, int *ret_fd, kj_error *err)
+static int fail_connect(const char *dir, int dir_fd, const char *name, kj_error *err)
+{
+    int errnum = errno;
+    if (errnum == ENOENT && strcmp(name, "sock") != 0 && faccessat(dir_fd, "sock", F_OK, 0) == 0)
+        return kji_fail(
+            err, KJ_EUNSUPPORTED,
+            "the run in %s has no socket for those who only look: its kajitori is older", dir);
+    if (errnum == ENOENT || errnum == ECONNREFUSED)
+        return kji_fail(err, KJ_ENORUN, "nobody listens in %s: the run has ended", dir);
+    if (errnum == EAGAIN)
+        return kji_fail(err, KJ_ETIMEOUT, "the run in %s does not take connections", dir);
+    return kji_fail_errno(err, errnum == EACCES ? KJ_EPERM : KJ_EIO, errnum,
+                          "cannot connect to %s/%s", dir, name);
+}
+
+static int connect_socket(const char *dir, const char *name, int timeout_ms, int *ret_fd,
+                          kj_error *err)
 {
     KJI_CLEANUP(kji_closep) int dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0)
@@ -108,15 +141,9 @@ static int connect_socket(const char *dir, int timeout_ms, int *ret_fd, kj_error
     struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/sock", dir_fd);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
-        if (errno == ENOENT || errno == ECONNREFUSED)
-            return kji_fail(err, KJ_ENORUN, "nobody listens in %s: the run has ended", dir);
-        if (errno == EAGAIN)
-            return kji_fail(err, KJ_ETIMEOUT, "the run in %s does not take connections", dir);
-        return kji_fail_errno(err, errno == EACCES ? KJ_EPERM : KJ_EIO, errno,
-                              "cannot connect to %s/sock", dir);
-    }
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", dir_fd, name);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+        return fail_connect(dir, dir_fd, name, err);
     if (fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot set up the connection");
     *ret_fd = fd;
@@ -124,39 +151,97 @@ static int connect_socket(const char *dir, int timeout_ms, int *ret_fd, kj_error
     return 0;
 }
 
-static int say_hello(kj_client *client, int64_t deadline, kj_error *err)
+static int fail_hello(int r, kj_error *err)
 {
-    char params[100];
-    snprintf(params, sizeof params, "{\"protocol\":%d,\"client\":\"kajitori %s\"}", PROTOCOL,
-             kj_version());
-    KJI_CLEANUP(kji_json_putp) struct json_object *hello = NULL;
-    int r = call(client, "hello", params, deadline, &hello, err);
     if (r == KJ_EENDED)
         return kji_fail(err, KJ_ENORUN, "the run ended while it was being connected to");
     if (r == KJ_ETIMEOUT)
         return kji_fail(err, KJ_ETIMEOUT, "the run does not answer (is its process stopped?)");
-    if (r < 0)
-        return r;
-    int64_t protocol = 0;
-    kji_json_int(hello, "protocol", &protocol);
-    if (protocol == PROTOCOL)
-        return 0;
-    const char *version = kji_json_string(hello, "version");
+    return r;
+}
+
+static int fail_protocol(int64_t protocol, const char *version, kj_error *err)
+{
     return kji_fail(err, KJ_EPROTO,
                     "the run speaks protocol %lld (kajitori %s), this side protocol %d (kajitori "
                     "%s): use the same version on both",
                     (long long)protocol, version ? version : "?", PROTOCOL, kj_version());
 }
 
+/* The protocol of an answer to hello, good or bad; -1 when it says none. Remembers the version. */
+static int64_t read_hello(kj_client *client, struct json_object *answer)
+{
+    struct json_object *body = NULL, *error;
+    int64_t protocol = -1;
+    if (json_object_object_get_ex(answer, "error", &error))
+        json_object_object_get_ex(error, "data", &body);
+    else
+        json_object_object_get_ex(answer, "result", &body);
+    kji_json_int(body, "protocol", &protocol);
+    const char *version = kji_json_string(body, "version");
+    char *copy = version ? strdup(version) : NULL;
+    if (copy) {
+        free(client->version);
+        client->version = copy;
+    }
+    return protocol;
+}
+
+int kji_client_hello(kj_client *client, int highest, int64_t deadline, kj_error *err)
+{
+    for (int spoken = highest;;) {
+        char params[100];
+        snprintf(params, sizeof params, "{\"protocol\":%d,\"client\":\"kajitori %s\"}", spoken,
+                 kj_version());
+        KJI_CLEANUP(kji_json_putp) struct json_object *answer = NULL, *result = NULL;
+        int r = ask(client, "hello", params, deadline, &answer, err);
+        if (r < 0)
+            return fail_hello(r, err);
+        int64_t theirs = read_hello(client, answer);
+        r = open_answer(client, answer, &result, err);
+        if (r >= 0)
+            return theirs == spoken ? 0 : fail_protocol(theirs, client->version, err);
+        if (r != KJ_EPROTO || theirs < 0)
+            return r;
+        if (theirs < LOWEST_PROTOCOL || theirs >= spoken)
+            return fail_protocol(theirs, client->version, err);
+        spoken = (int)theirs;
+    }
+}
+
 int kj_client_open(const char *dir, kj_client **ret_client, kj_error *err)
 {
-    return kj_client_open_within(dir, HELLO_TIMEOUT_MS, ret_client, err);
+    return kj_client_open_with(dir, NULL, ret_client, err);
 }
 
 int kj_client_open_within(const char *dir, int timeout_ms, kj_client **ret_client, kj_error *err)
 {
-    if (timeout_ms < 1) /* to the kernel a limit of 0 is none */
-        timeout_ms = 1;
+    kj_client_options options = KJ_CLIENT_OPTIONS_INIT;
+    options.timeout_ms = timeout_ms < 1 ? 1 : timeout_ms; /* to the kernel a limit of 0 is none */
+    return kj_client_open_with(dir, &options, ret_client, err);
+}
+
+static int check_options(const kj_client_options *options, kj_error *err)
+{
+    int r = kji_check_size(options->size, sizeof *options, "kj_client_options", err);
+    if (r < 0)
+        return r;
+    if (options->flags & ~(uint32_t)KJ_CLIENT_READ_ONLY)
+        return kji_fail(err, KJ_EARG, "flags 0x%x: unknown bits", options->flags);
+    if (options->timeout_ms < 0)
+        return kji_fail(err, KJ_EARG, "timeout_ms = %d: 1 to %d, or 0 for %d", options->timeout_ms,
+                        HELLO_TIMEOUT_MS, HELLO_TIMEOUT_MS);
+    return 0;
+}
+
+int kj_client_open_with(const char *dir, const kj_client_options *options, kj_client **ret_client,
+                        kj_error *err)
+{
+    int r = options ? check_options(options, err) : 0;
+    if (r < 0)
+        return r;
+    bool only_looks = options && options->flags & KJ_CLIENT_READ_ONLY;
+    int timeout_ms = options && options->timeout_ms ? options->timeout_ms : HELLO_TIMEOUT_MS;
     if (timeout_ms > HELLO_TIMEOUT_MS)
         timeout_ms = HELLO_TIMEOUT_MS;
     int64_t deadline = kji_wire_deadline(timeout_ms);
@@ -165,9 +250,9 @@ int kj_client_open_within(const char *dir, int timeout_ms, kj_client **ret_clien
         return kji_fail_memory(err);
     client->fd = -1;
     client->in = (kji_strbuf)KJI_STRBUF_INIT;
-    int r = connect_socket(dir, timeout_ms, &client->fd, err);
+    r = connect_socket(dir, only_looks ? "monitor" : "sock", timeout_ms, &client->fd, err);
     if (r >= 0)
-        r = say_hello(client, deadline, err);
+        r = kji_client_hello(client, PROTOCOL, deadline, err);
     if (r < 0) {
         kj_client_close(client);
         return r;
@@ -176,22 +261,9 @@ int kj_client_open_within(const char *dir, int timeout_ms, kj_client **ret_clien
     return 0;
 }
 
-int kj_client_open_with(const char *dir, const kj_client_options *options, kj_client **ret_client,
-                        kj_error *err)
-{
-    kj_client_options with = KJ_CLIENT_OPTIONS_INIT;
-    if (options)
-        with = *options;
-    if (with.flags)
-        return kji_fail(err, KJ_EUNSUPPORTED, "a read-only connection");
-    return kj_client_open_within(dir, with.timeout_ms ? with.timeout_ms : HELLO_TIMEOUT_MS,
-                                 ret_client, err);
-}
-
 const char *kj_client_get_version(const kj_client *client)
 {
-    (void)client;
-    return "";
+    return client->version ? client->version : "";
 }
 
 void kj_client_close(kj_client *client)
@@ -204,6 +276,7 @@ void kj_client_close(kj_client *client)
         json_object_put(kji_wire_take_event(client));
     free(client->events);
     kji_strbuf_done(&client->in);
+    free(client->version);
     free(client);
 }
 

@@ -25,35 +25,42 @@ enum {
     LAST_WAIT_MS = 200
 };
 
-void kji_socket_init(kji_socket_door *door)
+void kji_socket_init(kji_socket_door *door, const char *name, bool only_looks,
+                     uint64_t first_source)
 {
-    *door = (kji_socket_door){.fd = -1, .spare_fd = -1};
+    *door = (kji_socket_door){.name = name,
+                              .only_looks = only_looks,
+                              .first_source = first_source,
+                              .fd = -1,
+                              .spare_fd = -1};
     for (size_t k = 0; k < KJI_CLIENTS_MAX; k++)
         door->client[k].fd = -1;
 }
 
 /* The kernel takes paths of at most 107 bytes; a longer one goes by the number of its folder. */
-static int socket_path(int dir_fd, const char *dir, struct sockaddr_un *address, kj_error *err)
+static int socket_path(const char *name, int dir_fd, const char *dir, struct sockaddr_un *address,
+                       kj_error *err)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int n = snprintf(address->sun_path, sizeof address->sun_path, "%s/sock", dir);
-    if (n >= (int)sizeof address->sun_path)
-        n = snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/sock", dir_fd);
+    enum { ROOM = sizeof address->sun_path };
+    int n = snprintf(address->sun_path, ROOM, "%s/%s", dir, name);
+    if (n >= ROOM)
+        n = snprintf(address->sun_path, ROOM, "/proc/self/fd/%d/%s", dir_fd, name);
     return n > 0 ? 0 : kji_fail(err, KJ_EIO, "cannot name the socket in %s", dir);
 }
 
 int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error *err)
 {
     struct sockaddr_un address;
-    int r = socket_path(dir_fd, dir, &address, err);
+    int r = socket_path(door->name, dir_fd, dir, &address, err);
     if (r < 0)
         return r;
     kji_forks_hold();
     door->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     kji_forks_release();
     if (door->fd < 0 || bind(door->fd, (struct sockaddr *)&address, sizeof address) < 0 ||
-        fchmodat(dir_fd, "sock", 0600, 0) < 0 || listen(door->fd, BACKLOG) < 0) {
-        r = kji_fail_errno(err, KJ_EIO, errno, "cannot make the socket %s/sock", dir);
+        fchmodat(dir_fd, door->name, 0600, 0) < 0 || listen(door->fd, BACKLOG) < 0) {
+        r = kji_fail_errno(err, KJ_EIO, errno, "cannot make the socket %s/%s", dir, door->name);
         kji_closep(&door->fd);
     }
     door->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -121,7 +128,12 @@ static void turn_away(int fd, const char *why)
     close(fd);
 }
 
-static void admit(kji_socket_door *door, int fd, int epoll_fd, uint64_t first_source)
+static uint64_t source_of(const kji_socket_door *door, const kji_client *client)
+{
+    return door->first_source + (uint64_t)(client - door->client);
+}
+
+static void admit(kji_socket_door *door, int fd, int epoll_fd)
 {
     struct ucred peer;
     socklen_t size = sizeof peer;
@@ -138,8 +150,7 @@ static void admit(kji_socket_door *door, int fd, int epoll_fd, uint64_t first_so
         turn_away(fd, "64 connections are open already");
         return;
     }
-    struct epoll_event event = {.events = EPOLLIN,
-                                .data.u64 = first_source + (uint64_t)(client - door->client)};
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = source_of(door, client)};
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
         close(fd);
         return;
@@ -147,6 +158,7 @@ static void admit(kji_socket_door *door, int fd, int epoll_fd, uint64_t first_so
     *client = (kji_client){.fd = fd,
                            .uid = peer.uid,
                            .pid = peer.pid,
+                           .only_looks = door->only_looks,
                            .epoll_events = EPOLLIN,
                            .in = KJI_STRBUF_INIT,
                            .out = KJI_STRBUF_INIT};
@@ -163,13 +175,13 @@ static bool turn_away_without_descriptor(kji_socket_door *door)
     return fd >= 0;
 }
 
-bool kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_source)
+bool kji_socket_accept(kji_socket_door *door, int epoll_fd)
 {
     bool good = true;
     kji_forks_hold();
     int fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
-        admit(door, fd, epoll_fd, first_source);
+        admit(door, fd, epoll_fd);
     else if (errno == EMFILE || errno == ENFILE)
         good = turn_away_without_descriptor(door);
     else
@@ -301,8 +313,7 @@ static void work(kji_client *client, kj_run *run)
     } while (said_something && !client->is_broken && client->out.size == 0);
 }
 
-static void update_epoll(const kji_socket_door *door, kji_client *client, int epoll_fd,
-                         uint64_t first_source)
+static void update_epoll(const kji_socket_door *door, kji_client *client, int epoll_fd)
 {
     unsigned events = client->out.size ? EPOLLOUT : 0;
     if (!client->has_ended && !client->is_closing && client->out.size < OUT_FOR_REQUESTS)
@@ -310,13 +321,12 @@ static void update_epoll(const kji_socket_door *door, kji_client *client, int ep
     if (events == client->epoll_events)
         return;
     client->epoll_events = events;
-    struct epoll_event event = {.events = events,
-                                .data.u64 = first_source + (uint64_t)(client - door->client)};
+    struct epoll_event event = {.events = events, .data.u64 = source_of(door, client)};
     if (epoll_ctl(epoll_fd, EPOLL_CTL_MOD, client->fd, &event) < 0)
         client->is_broken = true;
 }
 
-void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd, uint64_t first_source)
+void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd)
 {
     for (size_t k = 0; k < KJI_CLIENTS_MAX; k++) {
         kji_client *client = &door->client[k];
@@ -324,7 +334,7 @@ void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd, uint64_t 
             continue;
         if (!client->is_broken) {
             work(client, run);
-            update_epoll(door, client, epoll_fd, first_source);
+            update_epoll(door, client, epoll_fd);
         }
         if (client->is_broken || (client->is_closing && client->out.size == 0)) {
             kji_run_lock_second(run);

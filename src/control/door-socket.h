@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The unix socket as a door, and its connections. Nothing here ever waits for a client: what one
- * does not read in time is dropped and counted, a client that floods is not read from.
+ * A unix socket as a door, and its connections: `sock`, and `monitor` for those who only look.
+ * Nothing here ever waits for a client: what one does not read in time is dropped and counted, a
+ * client that floods is not read from.
  */
 #ifndef KJI_DOOR_SOCKET_H
 #define KJI_DOOR_SOCKET_H
@@ -18,6 +19,7 @@ typedef struct kji_client {
     int fd; /* -1: free */
     int64_t uid;
     int64_t pid;
+    bool only_looks; /* came by `monitor` */
     bool is_reader;  /* counted in the feed */
     bool has_ended;  /* it sends no more; what it sent is still answered */
     bool is_closing; /* once everything is written */
@@ -33,14 +35,19 @@ typedef struct kji_client {
 } kji_client;
 
 typedef struct kji_socket_door {
-    int fd;       /* listening; -1: closed */
-    int spare_fd; /* given up for a moment when descriptors run out */
+    const char *name;       /* in the run's folder */
+    bool only_looks;        /* its clients may ask, and no more */
+    uint64_t first_source;  /* epoll's data for the first client */
+    int fd;                 /* listening; -1: closed */
+    int spare_fd;           /* given up for a moment when descriptors run out */
+    int64_t rests_until_ms; /* 0: callers are looked for */
     kji_client client[KJI_CLIENTS_MAX];
 } kji_socket_door;
 
-void kji_socket_init(kji_socket_door *door);
+void kji_socket_init(kji_socket_door *door, const char *name, bool only_looks,
+                     uint64_t first_source);
 
-/* Listens at `sock` in the folder. `dir` is its path. */
+/* Listens at the name in the folder. `dir` is its path. */
 int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error *err);
 
 /* Brings all clients what is due to them, as far as they take it at once. The helper has ended. */
@@ -52,10 +59,10 @@ void kji_socket_close_fds(kji_socket_door *door);
 
 /* Helper thread: */
 /* False: a caller waits and cannot be taken, and epoll would report him for ever. */
-bool kji_socket_accept(kji_socket_door *door, int epoll_fd, uint64_t first_source);
+bool kji_socket_accept(kji_socket_door *door, int epoll_fd);
 void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events);
 /* Sends events and what is left of answers; forgets connections that have ended. */
-void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd, uint64_t first_source);
+void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd);
 
 /* methods.c: carries out one request line of a client; the answer goes to client->out. Lock held.
  */

@@ -24,14 +24,24 @@ enum {
     ACCEPT_REST_MS = 100, /* where the process has no descriptor for a caller */
     LAST_READS = 64       /* of each FIFO at the end: what a pipe holds */
 };
-enum source { SOURCE_EVENT, SOURCE_INOTIFY, SOURCE_CTL, SOURCE_USER, SOURCE_LISTEN, SOURCE_CLIENT };
+enum source {
+    SOURCE_EVENT,
+    SOURCE_INOTIFY,
+    SOURCE_CTL,
+    SOURCE_USER,
+    SOURCE_SOCKET,
+    SOURCE_MONITOR,
+    SOURCE_CLIENT,                                   /* of `sock`, and so many more */
+    SOURCE_WATCHER = SOURCE_CLIENT + KJI_CLIENTS_MAX /* of `monitor` */
+};
 
 void kji_helper_init(kji_helper *helper, kj_run *run)
 {
     *helper = (kji_helper){.run = run, .epoll_fd = -1, .event_fd = -1, .inotify_fd = -1};
     kji_fifo_init(&helper->ctl, "ctl");
     kji_fifo_init(&helper->user, "fifo");
-    kji_socket_init(&helper->socket);
+    kji_socket_init(&helper->socket, "sock", false, SOURCE_CLIENT);
+    kji_socket_init(&helper->monitor, "monitor", true, SOURCE_WATCHER);
 }
 
 void kji_helper_wake(kji_helper *helper)
@@ -64,11 +74,10 @@ static void end_rest(const kji_helper *helper, int fd, enum source source, int64
     epoll_ctl(helper->epoll_fd, EPOLL_CTL_MOD, fd, &event);
 }
 
-static void serve_listening(kji_helper *helper)
+static void serve_listening(kji_helper *helper, kji_socket_door *door, enum source source)
 {
-    if (!kji_socket_accept(&helper->socket, helper->epoll_fd, SOURCE_CLIENT))
-        rest(helper, helper->socket.fd, SOURCE_LISTEN, &helper->listen_rests_until_ms,
-             ACCEPT_REST_MS);
+    if (!kji_socket_accept(door, helper->epoll_fd))
+        rest(helper, door->fd, source, &door->rests_until_ms, ACCEPT_REST_MS);
 }
 
 static void serve_fifo(kji_helper *helper, kji_fifo *fifo, enum source source)
@@ -99,17 +108,20 @@ static int64_t earlier(int64_t next_ms, int64_t rests_until_ms)
 /* What a flood left to be done later; how long epoll may wait then: for ever without one. */
 static int attend(kji_helper *helper)
 {
-    int64_t now_ms = kji_monotonic_ms(), *listen_ms = &helper->listen_rests_until_ms;
+    int64_t now_ms = kji_monotonic_ms();
+    kji_socket_door *sock = &helper->socket, *monitor = &helper->monitor;
     kji_fifo *ctl = &helper->ctl, *user = &helper->user;
     end_rest(helper, ctl->fd, SOURCE_CTL, &ctl->rests_until_ms, now_ms);
     end_rest(helper, user->fd, SOURCE_USER, &user->rests_until_ms, now_ms);
-    end_rest(helper, helper->socket.fd, SOURCE_LISTEN, listen_ms, now_ms);
+    end_rest(helper, sock->fd, SOURCE_SOCKET, &sock->rests_until_ms, now_ms);
+    end_rest(helper, monitor->fd, SOURCE_MONITOR, &monitor->rests_until_ms, now_ms);
     int64_t next_ms = attend_flood(helper, ctl, now_ms);
     int64_t user_ms = attend_flood(helper, user, now_ms);
     next_ms = user_ms < next_ms ? user_ms : next_ms;
     next_ms = earlier(next_ms, ctl->rests_until_ms);
     next_ms = earlier(next_ms, user->rests_until_ms);
-    next_ms = earlier(next_ms, *listen_ms);
+    next_ms = earlier(next_ms, sock->rests_until_ms);
+    next_ms = earlier(next_ms, monitor->rests_until_ms);
     return next_ms == INT64_MAX ? -1 : (int)(next_ms - now_ms);
 }
 
@@ -160,11 +172,17 @@ static void serve(kji_helper *helper, const struct epoll_event *event)
     case SOURCE_USER:
         serve_fifo(helper, &helper->user, SOURCE_USER);
         break;
-    case SOURCE_LISTEN:
-        serve_listening(helper);
+    case SOURCE_SOCKET:
+        serve_listening(helper, &helper->socket, SOURCE_SOCKET);
+        break;
+    case SOURCE_MONITOR:
+        serve_listening(helper, &helper->monitor, SOURCE_MONITOR);
         break;
     default:
-        kji_socket_serve(&helper->socket, (size_t)(source - SOURCE_CLIENT), event->events);
+        if (source < SOURCE_WATCHER)
+            kji_socket_serve(&helper->socket, (size_t)(source - SOURCE_CLIENT), event->events);
+        else
+            kji_socket_serve(&helper->monitor, (size_t)(source - SOURCE_WATCHER), event->events);
     }
 }
 
@@ -177,7 +195,8 @@ static void *helper_main(void *data)
         int n = epoll_wait(helper->epoll_fd, events, 32, attend(helper));
         for (int k = 0; k < n; k++)
             serve(helper, &events[k]);
-        kji_socket_push(&helper->socket, helper->run, helper->epoll_fd, SOURCE_CLIENT);
+        kji_socket_push(&helper->socket, helper->run, helper->epoll_fd);
+        kji_socket_push(&helper->monitor, helper->run, helper->epoll_fd);
     }
     return NULL;
 }
@@ -212,7 +231,9 @@ static int add_sources(kji_helper *helper)
     if (helper->user.fd >= 0)
         bad |= add_source(fd, helper->user.fd, SOURCE_USER);
     if (helper->socket.fd >= 0)
-        bad |= add_source(fd, helper->socket.fd, SOURCE_LISTEN);
+        bad |= add_source(fd, helper->socket.fd, SOURCE_SOCKET);
+    if (helper->monitor.fd >= 0)
+        bad |= add_source(fd, helper->monitor.fd, SOURCE_MONITOR);
     return bad;
 }
 
@@ -264,10 +285,17 @@ void kji_helper_join(kji_helper *helper)
     kji_run_unlock(helper->run);
 }
 
+void kji_helper_tell(kji_helper *helper)
+{
+    kji_socket_tell(&helper->socket, helper->run);
+    kji_socket_tell(&helper->monitor, helper->run);
+}
+
 void kji_helper_stop(kji_helper *helper)
 {
     kji_helper_join(helper);
     kji_socket_done(&helper->socket, helper->run);
+    kji_socket_done(&helper->monitor, helper->run);
     kji_fifo_done(&helper->ctl);
     kji_fifo_done(&helper->user);
     kji_closep(&helper->inotify_fd);
@@ -283,4 +311,5 @@ void kji_helper_close_fds(kji_helper *helper)
     kji_fifo_close_fds(&helper->ctl);
     kji_fifo_close_fds(&helper->user);
     kji_socket_close_fds(&helper->socket);
+    kji_socket_close_fds(&helper->monitor);
 }

@@ -22,10 +22,10 @@ typedef struct kji_helper {
     int epoll_fd;
     int event_fd;
     int inotify_fd; /* -1: no inotify; then a last line without newline waits for one */
-    int64_t listen_rests_until_ms; /* 0: callers are looked for */
     kji_fifo ctl;
     kji_fifo user;
     kji_socket_door socket;
+    kji_socket_door monitor;
 } kji_helper;
 
 /* All descriptors -1. */
@@ -38,6 +38,9 @@ int kji_helper_start(kji_helper *helper, kj_error *err);
 
 /* Any thread. */
 void kji_helper_wake(kji_helper *helper);
+
+/* Brings all clients what is due to them, as far as they take it at once. The helper has ended. */
+void kji_helper_tell(kji_helper *helper);
 
 /* Ends and joins the thread; what still lies in the FIFOs is taken in, so that it is answered in
  * the journal, and nobody's next run finds it. */

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-static const char *const door_names[] = {"ctl", "sock", "run.json", "lock"};
+static const char *const door_names[] = {"ctl", "sock", "monitor", "run.json", "lock"};
 
 enum {
     UNFINISHED_GRACE_S = 60

@@ -225,11 +225,16 @@ void fix_wait_seq(int64_t seq)
     fail_msg("command %lld never came", (long long)seq);
 }
 
-void fix_connect_as(int fd)
+void fix_connect_to(int fd, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path, sizeof address.sun_path, "%s/sock", kj_run_dir(fix.run));
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", kj_run_dir(fix.run), name);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+}
+
+void fix_connect_as(int fd)
+{
+    fix_connect_to(fd, "sock");
 }
 
 int fix_connect(void)

@@ -46,6 +46,8 @@ void fix_wait_seq(int64_t seq);
 
 int fix_connect(void);
 void fix_connect_as(int fd);
+/* The same to another socket of the run's folder. */
+void fix_connect_to(int fd, const char *name);
 /* The next line, parsed. Fails the test after 20 s. NULL at the end of the stream. */
 struct json_object *fix_receive(int fd);
 void fix_send(int fd, const char *line);

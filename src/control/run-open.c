@@ -187,10 +187,13 @@ static int open_folder_in(kj_run *run, const kj_run_options *options, const char
     if (r >= 0)
         r = kji_socket_open(&run->helper.socket, place->dir_fd, place->dir, err);
     if (r >= 0)
+        r = kji_socket_open(&run->helper.monitor, place->dir_fd, place->dir, err);
+    if (r >= 0)
         r = publish(run, options, err);
     if (r < 0) {
         kji_fifo_done(&run->helper.ctl);
         kji_socket_close_fds(&run->helper.socket);
+        kji_socket_close_fds(&run->helper.monitor);
         kji_publish_remove(place);
     }
     return r;
@@ -343,7 +346,7 @@ static void expire_all(kj_run *run)
 {
     for (size_t n = 0; run->queue; n++) {
         if (n % (KJI_FEED_ROOM / 2) == 0)
-            kji_socket_tell(&run->helper.socket, run);
+            kji_helper_tell(&run->helper);
         kji_run_lock(run);
         kji_command *command = run->queue;
         run->queue = command->next;

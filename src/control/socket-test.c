@@ -36,13 +36,16 @@ static void test_hello(void **state)
 {
     (void)state;
     struct json_object *answer = fix_call(conn, "hello", "{\"protocol\": 1, \"client\": \"t\"}"),
-                       *run;
+                       *run, *data;
     json_object_object_get_ex(answer, "run", &run);
     assert_string_equal(fix_text(run, "id"), "test");
     assert_int_equal(fix_int(run, "pid"), getpid());
     json_object_put(answer);
     answer = fix_call(conn, "hello", "{\"protocol\": 2}");
     assert_int_equal(fix_int(answer, "code"), KJ_EPROTO);
+    json_object_object_get_ex(answer, "data", &data);
+    assert_int_equal(fix_int(data, "protocol"), 1);
+    assert_string_equal(fix_text(data, "version"), kj_version());
     json_object_put(answer);
     answer = fix_call(conn, "hello", "{}");
     assert_int_equal(fix_int(answer, "code"), KJI_RPC_BAD_PARAMS);
@@ -55,7 +58,7 @@ static void test_hello(void **state)
 static void test_files_are_private(void **state)
 {
     (void)state;
-    static const char *const names[] = {"", "ctl", "sock", "run.json", "lock"};
+    static const char *const names[] = {"", "ctl", "sock", "monitor", "run.json", "lock"};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         KJI_CLEANUP(kji_freep) char *path = kji_format("%s/%s", kj_run_dir(fix.run), names[k]);
         struct stat st;

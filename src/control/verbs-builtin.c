@@ -48,8 +48,10 @@ static int params_answer(kj_run *run, kji_command *command, struct json_object *
     return *ret_result ? 0 : kji_fail_memory(err);
 }
 
-static void ask_anew(kj_run *run, kji_param *param)
+static void ask_anew(kj_run *run, const kji_command *command, kji_param *param)
 {
+    if (command->sender.only_looks)
+        return;
     param->stale = true;
     kji_run_pend(run, KJI_PENDING_REFRESH);
 }
@@ -75,11 +77,11 @@ static int get_answer(kj_run *run, kji_command *command, struct json_object **re
         const char *name = json_object_get_string(json_object_array_get_idx(command->words, k));
         kji_param *param = kji_params_find(&run->params, name);
         json_object_array_add(list, kji_param_describe(param));
-        ask_anew(run, param);
+        ask_anew(run, command, param);
     }
     for (size_t k = 0; n == 0 && k < run->params.n; k++) {
         json_object_array_add(list, kji_param_describe(run->params.item[k]));
-        ask_anew(run, run->params.item[k]);
+        ask_anew(run, command, run->params.item[k]);
     }
     *ret_result = json_object_new_object();
     json_object_object_add(*ret_result, "params", list);
