@@ -44,13 +44,22 @@ static int check_queue(const kj_run *run, const kji_verb *verb, kj_error *err)
     return 0;
 }
 
+/* What kji_run_update_due would find, without a walk through all that wait. */
+static void note_due(kj_run *run, const kji_command *command)
+{
+    if (command->at.kind == KJI_AT_NOW)
+        kji_run_pend(run, KJI_PENDING_COMMAND);
+    else if (command->at.kind == KJI_AT_STEP && command->at.n < run->cell.due_step)
+        __atomic_store_n(&run->cell.due_step, command->at.n, __ATOMIC_RELAXED);
+}
+
 static void enqueue(kj_run *run, kji_command *command)
 {
     *run->queue_end = command;
     run->queue_end = &command->next;
     run->n_queued++;
     run->queued_bytes += command->size;
-    kji_run_update_due(run);
+    note_due(run, command);
     kji_run_wake_training(run);
 }
 
