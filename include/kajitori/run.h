@@ -193,6 +193,9 @@ KJ_API void kj_run_set_phase(kj_run *run, const char *phase);
  */
 KJ_API int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_error *err);
 
+/* Writes a remark of the program (1 to 4096 bytes of UTF-8) into the journal. KJ_EARG. */
+KJ_API int kj_run_note(kj_run *run, const char *text, kj_error *err);
+
 enum kj_effect { KJ_EFFECT_STEP = 0, KJ_EFFECT_EPOCH = 1, KJ_EFFECT_RESTART = 2 };
 
 enum kj_param_flag {

@@ -7,12 +7,14 @@
 
 from kajitori._client import Client, RunInfo, connect, journal, runs
 from kajitori._errors import (
+    Aborted,
     AmbiguousRunError,
     ArgumentError,
     ChannelWarning,
     Error,
     ExistsError,
     FailedError,
+    Left,
     NoSuchRunError,
     NotFoundError,
     OutOfRangeError,
@@ -31,6 +33,7 @@ from kajitori._values import Arg, Param
 __version__: str = _ffi.string(_lib.kj_version()).decode()
 
 __all__ = [
+    "Aborted",
     "AmbiguousRunError",
     "Arg",
     "ArgumentError",
@@ -39,6 +42,7 @@ __all__ = [
     "Error",
     "ExistsError",
     "FailedError",
+    "Left",
     "NoSuchRunError",
     "NotFoundError",
     "OutOfRangeError",

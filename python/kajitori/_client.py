@@ -5,13 +5,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kajitori._errors import ArgumentError, StateError, check, new_error
+from kajitori._errors import (
+    ArgumentError,
+    NoSuchRunError,
+    RunEndedError,
+    StateError,
+    check,
+    new_error,
+)
 from kajitori._ffi import ffi, lib
-from kajitori._values import Interrupted, path, text
+from kajitori._values import Interrupted, Scalar, path, text
 
 WAITS: dict[str, int] = {
     "accepted": lib.KJ_WAIT_ACCEPTED,
@@ -78,8 +85,13 @@ def runs(runtime_dir: str | os.PathLike[str] | None = None) -> list[RunInfo]:
     return [_info(lib.kj_run_list_get(found, i)) for i in range(lib.kj_run_list_size(found))]
 
 
-def connect(run: str | None = None, runtime_dir: str | os.PathLike[str] | None = None) -> Client:
-    """A connection to the run whose id begins with `run`, or to the only one.
+def connect(
+    run: str | None = None,
+    runtime_dir: str | os.PathLike[str] | None = None,
+    read_only: bool = False,
+) -> Client:
+    """A connection to the run whose id begins with `run`, or to the only one; with `read_only` one
+    that can ask everything and change nothing.
 
     Raises `NoSuchRunError`, `AmbiguousRunError`.
     """
@@ -88,21 +100,43 @@ def connect(run: str | None = None, runtime_dir: str | os.PathLike[str] | None =
     result = ffi.new("const kj_run_info **")
     keep: list[Any] = []
     check(lib.kj_run_list_find(found, text("run", run, keep), result, err), err)
-    return Client(_info(result[0]))
+    return Client(_info(result[0]), read_only)
 
 
 class Client:
-    """One connection to a run. For one thread at a time; a context manager."""
+    """One connection to a run. For one thread at a time; a context manager.
 
-    def __init__(self, info: RunInfo) -> None:
-        err = new_error()
-        result = ffi.new("kj_client **")
-        check(lib.kj_client_open(os.fsencode(info.dir), result, err), err)
-        self._client = ffi.gc(result[0], lib.kj_client_close)
+    The methods that send a command (`set`, `stop`, `pause`, …) take the options of `command`:
+
+    at: "now" (the next safe point), "step:N", "epoch" (the end of the one that runs), "epoch:N".
+    by: who says so. reason: why. Both are recorded.
+    command_id: makes a repeat harmless.
+    dry_run: checked and answered, not carried out.
+    wait: until it is "accepted" (checked, numbered and journalled; for one that is scheduled),
+        "applied" (begun, at its step) or "done".
+    timeout: of that wait, in seconds; None waits for ever.
+
+    They return the command's record (seq, state, step, old, new, result, …), and raise
+    `RejectedError` or `FailedError` with the run's reason, `WaitTimeoutError` (it may still be
+    applied), `RunEndedError`.
+    """
+
+    def __init__(self, info: RunInfo, read_only: bool = False) -> None:
+        self.info = info
+        self._read_only = read_only
         self._interrupted = Interrupted()
         self._handle = ffi.new_handle(self._interrupted)
-        lib.kj_client_set_interrupt(self._client, lib.kjp_look, self._handle)
-        self.info = info
+        self._client = self._connect()
+
+    def _connect(self) -> Any:
+        err = new_error()
+        options = ffi.new("kj_client_options *", {"size": ffi.sizeof("kj_client_options")})
+        options.flags = lib.KJ_CLIENT_READ_ONLY if self._read_only else 0
+        result = ffi.new("kj_client **")
+        check(lib.kj_client_open_with(os.fsencode(self.info.dir), options, result, err), err)
+        client = ffi.gc(result[0], lib.kj_client_close)
+        lib.kj_client_set_interrupt(client, lib.kjp_look, self._handle)
+        return client
 
     def _open(self) -> Any:
         if self._client is None:
@@ -115,6 +149,11 @@ class Client:
         if interrupted is not None:
             raise interrupted
         check(result, err)
+
+    @property
+    def version(self) -> str:
+        """The version of the library in the run."""
+        return _string(lib.kj_client_get_version(self._open()))
 
     def call(
         self, method: str, params: dict[str, Any] | None = None, timeout: float | None = 10.0
@@ -143,38 +182,149 @@ class Client:
         timeout: float | None = 60.0,
         by: str | None = None,
     ) -> dict[str, Any]:
-        """Sends one command as text, for example ``"set lr=0.1"``, and waits until it is "accepted"
-        (checked, numbered and journalled; what to wait for when it is scheduled), "applied" (begun, at
-        its step), or "done". Returns its record: seq, state, step, old, new, result, …
+        """Sends one command as text, for example ``"set lr=0.1 at=epoch"``."""
+        return self._command({"line": line} | ({} if by is None else {"by": by}), wait, timeout)
 
-        Raises `RejectedError`, `FailedError` with the run's reason, `WaitTimeoutError` (it may still
-        be applied), `RunEndedError`.
-        """
+    def command(
+        self,
+        verb: str,
+        *words: str,
+        args: Mapping[str, Any] | None = None,
+        at: str | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+        command_id: str | None = None,
+        dry_run: bool = False,
+        wait: str = "done",
+        timeout: float | None = 60.0,
+    ) -> dict[str, Any]:
+        """Sends the command `verb`, one of the program's own, too."""
+        given = {"at": at, "by": by, "reason": reason, "command_id": command_id}
+        params = {"verb": verb} | {key: value for key, value in given.items() if value is not None}
+        params |= {"words": words} if words else {}
+        params |= {"args": {k: v for k, v in args.items() if v is not None}} if args else {}
+        return self._command(params | ({"dry_run": True} if dry_run else {}), wait, timeout)
+
+    def _command(self, params: dict[str, Any], wait: str, timeout: float | None) -> dict[str, Any]:
         if wait not in WAITS:
             raise ArgumentError(f"wait: {wait!r} is none of {', '.join(WAITS)}")
         err = new_error()
         result = ffi.new("char **")
-        params = {"line": line} | ({} if by is None else {"by": by})
+        body = json.dumps(params).encode()
         self._check(
-            lib.kj_client_command(
-                self._open(), json.dumps(params).encode(), WAITS[wait], _ms(timeout), result, err
-            ),
-            err,
+            lib.kj_client_command(self._open(), body, WAITS[wait], _ms(timeout), result, err), err
         )
         return _take_json(result)
 
-    def events(self, timeout: float | None = None) -> Iterator[dict[str, Any]]:
-        """Subscribes, then yields events as they come. Ends when the run ends, or when none came
-        for `timeout` seconds."""
-        self.call("subscribe", {})
+    def set(self, values: Mapping[str, Scalar], **options: Any) -> dict[str, Any]:
+        """Gives parameters new values, all or none."""
+        return self.command("set", args=values, **options)
+
+    def stop(
+        self, *, save: bool | None = None, validate: bool | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Asks the training to leave its loop; `save`: after a checkpoint; `validate`: with or
+        without the validation that it would still make."""
+        return self.command("stop", args={"save": save, "validate": validate}, **options)
+
+    def abort(self, **options: Any) -> dict[str, Any]:
+        """Ends the training at once: no validation, no checkpoint."""
+        return self.command("abort", **options)
+
+    def prune(
+        self,
+        *,
+        rule: str | None = None,
+        value: float | None = None,
+        threshold: float | None = None,
+        save: bool | None = None,
+        validate: bool | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Stops it by a rule; what the rule saw is recorded."""
+        saw = {"rule": rule, "value": value, "threshold": threshold}
+        return self.command("prune", args=saw | {"save": save, "validate": validate}, **options)
+
+    def pause(
+        self,
+        level: str | None = None,
+        for_: str | float | None = None,
+        save: bool | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Lets the training wait ("hold", the default), for `for_` seconds (or "15m", "2h") or until
+        `resume`; or ("leave") saves a checkpoint and ends the process."""
+        args = {"level": level, "for": for_ if for_ is None else str(for_), "save": save}
+        return self.command("pause", args=args, **options)
+
+    def resume(self, **options: Any) -> dict[str, Any]:
+        """Ends a pause that holds."""
+        return self.command("resume", **options)
+
+    def checkpoint(self, **options: Any) -> dict[str, Any]:
+        """Saves all that a resumed training needs; the result's `path` says where."""
+        return self.command("checkpoint", **options)
+
+    def evaluate(self, **options: Any) -> dict[str, Any]:
+        """Evaluates now; the result has the metrics."""
+        return self.command("evaluate", **options)
+
+    def extend(
+        self, *, epochs: int | None = None, steps: int | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Lets the training go on for so many more epochs or steps."""
+        return self.command("extend", args={"epochs": epochs, "steps": steps}, **options)
+
+    def note(self, remark: str, **options: Any) -> dict[str, Any]:
+        """Leaves a remark in the journal, for those who watch, too."""
+        return self.command("note", remark, **options)
+
+    def recover(self, *seqs: int, **options: Any) -> dict[str, Any]:
+        """Carries out commands that a run of this id had accepted when it died: all, or those."""
+        return self.command("recover", *map(str, seqs), **options)
+
+    def events(
+        self,
+        timeout: float | None = None,
+        after: str | None = None,
+        kinds: Iterable[str] = ("command", "metric", "state"),
+    ) -> Iterator[dict[str, Any]]:
+        """Subscribes, and yields events as they come: those after `after`, the `cursor` of an event
+        seen before, or from now on. Ends when the run ends, or when none came for `timeout` seconds.
+
+        A connection that is lost is made again while the run lives, and goes on where it was. What the
+        run does not keep any more is one event ``{"event": "gap", "lost": N}``.
+        """
+        wanted = {"events": list(kinds)}
+        cursor = self._subscribe(wanted, after)
+        return self._follow(wanted, cursor, timeout)
+
+    def _subscribe(self, wanted: dict[str, Any], after: str | None) -> str | None:
+        answer = self.call("subscribe", wanted | ({} if after is None else {"after": after}))
+        return answer.get("cursor", after)
+
+    def _follow(
+        self, wanted: dict[str, Any], cursor: str | None, timeout: float | None
+    ) -> Iterator[dict[str, Any]]:
         while True:
             err = new_error()
             result = ffi.new("char **")
             found = lib.kj_client_next_event(self._open(), _ms(timeout), result, err)
-            if found == 0 or found == lib.KJ_EENDED:
+            if found == 0:
                 return
+            if found == lib.KJ_EENDED:
+                try:
+                    self._client = self._connect()
+                    cursor = self._subscribe(wanted, cursor)
+                except (NoSuchRunError, RunEndedError):
+                    return
+                continue
             self._check(found, err)
-            yield _take_json(result)
+            event = _take_json(result)
+            cursor = event.get("cursor", cursor)
+            yield event
+            if event.get("event") == "state" and event.get("state") == "ended":
+                return
 
     def close(self) -> None:
         """Ends the connection. A second call does nothing."""

@@ -99,6 +99,30 @@ class FailedError(Error):
     code = lib.KJ_EFAILED
 
 
+class Left(SystemExit):
+    """Raised out of a safe point by ``pause level=leave``: the checkpoint is saved, and the process
+    is to end, so that its memory is free until ``kajitori resume``.
+
+    A `SystemExit` with the status 75: unhandled, it ends the program quietly, after `finally` and
+    `with` blocks. ``except Exception`` does not catch it. `reason` is what the sender gave.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(lib.KJ_EXIT_LEFT)
+        self.reason = reason
+
+
+class Aborted(SystemExit):
+    """Raised out of a safe point by ``abort``: leave at once, without validation or saving.
+
+    As `Left`, with the status 77.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(lib.KJ_EXIT_ABORTED)
+        self.reason = reason
+
+
 class ChannelWarning(UserWarning):
     """The channel, or a part of it, does not work. The training goes on without it."""
 

@@ -25,7 +25,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from kajitori._errors import (
+    Aborted,
     ArgumentError,
+    Left,
     StateError,
     UnsupportedError,
     check,
@@ -56,6 +58,25 @@ _DUE_STEP = ffi.offsetof("kj_run_cell", "due_step") // 8
 _CELL_SIZE = ffi.sizeof("kj_run_cell")
 
 
+_ENDINGS = {
+    lib.KJ_ENDING_NONE: None,
+    lib.KJ_ENDING_STOP: "stop",
+    lib.KJ_ENDING_PRUNE: "prune",
+    lib.KJ_ENDING_LEAVE: "leave",
+    lib.KJ_ENDING_ABORT: "abort",
+}
+_EXTEND_ARGS = ("epochs", "steps")  # declared by the library
+
+# what can be asked after `Run.close`, too
+_KEPT: dict[str, Callable[[Any], Any]] = {
+    "stop_reason": lambda ptr: ffi.string(lib.kj_run_stop_reason(ptr)).decode(errors="replace"),
+    "stop_validate": lambda ptr: {1: True, 0: False}.get(lib.kj_run_stop_validate(ptr)),
+    "ending": lambda ptr: _ENDINGS.get(lib.kj_run_ending(ptr)),
+    "exit_status": lib.kj_run_exit_status,
+    "resumed_from": lambda ptr: os.fsdecode(ffi.string(lib.kj_run_resumed_from(ptr))),
+}
+
+
 def _dead_cell() -> memoryview:
     """Stands in for the shared struct once the run is closed: nothing is ever due."""
     cell = memoryview(bytearray(_CELL_SIZE)).cast("q")
@@ -81,6 +102,27 @@ def _forget_other_threads() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_other_threads)
+
+
+def _marks(fifo: Any, run_id: str | None) -> frozenset[Any]:
+    """What a second run of this thread would have to share with this one."""
+    if fifo is None and run_id is None:
+        return frozenset()
+    with contextlib.suppress(TypeError, ValueError):  # what is no path is refused in its time
+        fifo = None if fifo is None else os.path.realpath(os.fsencode(fifo))
+    here = (os.getpid(), threading.get_ident())
+    return frozenset((*here, mark) for mark in (fifo, run_id) if mark is not None)
+
+
+def _close_forgotten(marks: frozenset[Any]) -> list[Run]:
+    """Closes the open runs of this thread that have one of these marks."""
+    closed = []
+    for run in [run for run in _RUNS if run._marks & marks]:
+        with contextlib.suppress(StateError):  # it is inside of a callback of its own
+            run.note("closed: a newer run of this thread takes its place")
+            run.close()
+            closed.append(run)
+    return closed
 
 
 def _view(handle: Any) -> memoryview:
@@ -128,21 +170,34 @@ class Run:
         for a parameter that is about to be registered. Call it soon.
     total_steps, total_epochs: how long the training will be, for progress; 0 = not known.
     runtime_dir, state_dir: folders of the doors and of the journals [docs/protocol.md, section 1].
+    mailbox: folder for mailboxes, for file systems that sockets do not cross [$KAJITORI_MAILBOX_DIR].
+    schedule: a file of commands with ``at=``, taken in before the first step [$KAJITORI_SCHEDULE].
+    signals: signals that are commands, ``"INT,TERM,USR1=checkpoint"`` [none].
+    threaded: False: no helper thread. The safe points serve the doors, at most 20 times a second, and
+        questions are answered only there.
+    raises: False: the program does not want `Left` and `Aborted`; see `declare`.
 
     Raises `ArgumentError` for what cannot be meant, such as a malformed `run_id`.
+
+    A run that is still open in this thread and has the same `fifo` or `run_id`, as a notebook's cell
+    leaves it that was interrupted, is closed first; both journals say so.
     """
 
     __slots__ = (
         "__weakref__",
         "_cell",
+        "_closes",
         "_dir",
         "_id",
         "_inside",
         "_interrupted",
+        "_kept",
+        "_marks",
         "_params",
         "_pending",
+        "_provided",
         "_ptr",
-        "_stop_reason",
+        "_raises",
         "_stopped",
         "_verbs",
     )
@@ -159,9 +214,18 @@ class Run:
         total_epochs: int = 0,
         runtime_dir: str | os.PathLike[str] | None = None,
         state_dir: str | os.PathLike[str] | None = None,
+        mailbox: str | os.PathLike[str] | None = None,
+        schedule: str | os.PathLike[str] | None = None,
+        signals: str | None = None,
+        threaded: bool = True,
+        raises: bool = True,
     ) -> None:
         self._stopped = False
-        self._stop_reason = ""
+        self._closes = False
+        self._raises = lib.KJ_RUN_LEFT | lib.KJ_RUN_ABORTED if raises else 0
+        self._kept: dict[str, Any] = {}
+        self._provided: set[str] = set()  # standard verbs that are a SteeringCallback's
+        self._marks = _marks(fifo, run_id)
         self._inside = threading.Lock()
         self._interrupted = Interrupted()
         self._params: dict[str, tuple[ParamBinding, Any]] = {}
@@ -173,6 +237,7 @@ class Run:
             lib.KJ_RUN_INTERRUPTIBLE
             | (lib.KJ_RUN_STRICT if strict else 0)
             | (0 if listen else lib.KJ_RUN_LISTEN_LATER)
+            | (0 if threaded else lib.KJ_RUN_THREADLESS)
         )
         options.name = text("name", name or _program_name(), keep)
         options.run_id = text("run_id", run_id, keep)
@@ -182,6 +247,10 @@ class Run:
         options.state_dir = path("state_dir", state_dir, keep)
         options.total_steps = count("total_steps", total_steps)
         options.total_epochs = count("total_epochs", total_epochs)
+        options.mailbox_dir = path("mailbox", mailbox, keep)
+        options.schedule_path = path("schedule", schedule, keep)
+        options.signals = text("signals", signals, keep)
+        replaced = _close_forgotten(self._marks)
         err = new_error()
         result = ffi.new("kj_run **")
         check(lib.kj_run_open(options, result, err), err)
@@ -192,6 +261,10 @@ class Run:
         self._cell = _view(self._ptr)
         self._pending: Any = ctypes.c_uint32.from_buffer(self._cell)
         _RUNS.add(self)
+        if raises:
+            self.declare(leave=True, abort=True)
+        for old in replaced:
+            self.note(f"takes the place of run {old.id}, which was still open in this thread")
         warn_pending(stacklevel=2)
 
     def listen(self) -> None:
@@ -249,11 +322,21 @@ class Run:
                 self._stopped = True
         finally:
             self._inside.release()
+        ended = bits & self._raises
+        self._raises &= ~ended
         interrupted, self._interrupted.error = self._interrupted.error, None
         if interrupted is not None:
             raise interrupted
         warn_pending(stacklevel=3)
+        if ended:
+            self._leave(Aborted if ended & lib.KJ_RUN_ABORTED else Left)
         return self._stopped
+
+    def _leave(self, ending: type[Aborted | Left]) -> None:
+        reason = self.stop_reason
+        if self._closes:
+            self.close()
+        raise ending(reason)
 
     def _publish(self, step: int, epoch: int) -> None:
         """Publishes the counters where a framework could not obey: no safe point."""
@@ -288,14 +371,74 @@ class Run:
     @property
     def stop_reason(self) -> str:
         """The reason given with the stop that was applied, "" when there is none."""
+        return self._keep("stop_reason")
+
+    @property
+    def stop_validate(self) -> bool | None:
+        """Whether the stop wants the validation that the loop would still make; None: nothing said."""
+        return self._keep("stop_validate")
+
+    @property
+    def ending(self) -> str | None:
+        """What ended the training: "stop", "prune", "leave" or "abort"; None: nothing yet, or its own
+        end."""
+        return self._keep("ending")
+
+    @property
+    def pruned(self) -> bool:
+        """True once a rule has pruned it."""
+        return self.ending == "prune"
+
+    @property
+    def exit_status(self) -> int:
+        """The status for `sys.exit` that tells a supervisor how the training ended: 0, 75 (left), 76
+        (pruned) or 77 (aborted)."""
+        return self._keep("exit_status")
+
+    @property
+    def resumed_from(self) -> str:
+        """The checkpoint that ``kajitori resume`` wants the training to go on from, "" for a fresh
+        start."""
+        return self._keep("resumed_from")
+
+    def _keep(self, name: str) -> Any:
+        """What C says; after `close`, what it said last."""
         with contextlib.suppress(StateError):
-            self._stop_reason = ffi.string(lib.kj_run_stop_reason(self._live())).decode()
-        return self._stop_reason
+            self._kept[name] = _KEPT[name](self._live())
+        return self._kept[name]
 
     @property
     def closed(self) -> bool:
         """True after `close`."""
         return self._ptr is None
+
+    def declare(
+        self, *, skip_validation: bool = False, leave: bool = False, abort: bool = False
+    ) -> None:
+        """Says what the program looks at; without that the command is refused.
+
+        skip_validation: at `stop_validate` (``stop validate=no``). leave, abort: at `ending` after
+        each safe point that returned True (``pause level=leave``, ``abort``); a run with
+        ``raises=True`` has said so for itself.
+        """
+        bits = lib.KJ_CAN_SKIP_VALIDATION if skip_validation else 0
+        bits |= lib.KJ_CAN_LEAVE if leave else 0
+        bits |= lib.KJ_CAN_ABORT if abort else 0
+        with contextlib.suppress(StateError):  # closed
+            lib.kj_run_declare(self._live(), bits)
+
+    def refuse(self, verb: str, reason: str | None) -> None:
+        """This program cannot do `verb` (checkpoint, evaluate, extend or pause), and `reason`, one
+        line, is what its senders are told; None takes it back. Raises `ArgumentError`."""
+        err, keep = new_error(), []
+        name, why = text("verb", verb, keep), text("reason", reason, keep)
+        check(lib.kj_run_refuse_verb(self._live(), name, why, err), err)
+
+    def note(self, remark: str) -> None:
+        """Writes a remark into the journal."""
+        err = new_error()
+        with contextlib.suppress(StateError):  # closed
+            check(lib.kj_run_note(self._live(), text("remark", remark, []), err), err)
 
     def set_phase(self, phase: str) -> None:
         """What the training is doing now, for status: "train", "validation", … (63 bytes)."""
@@ -386,21 +529,29 @@ class Run:
         function: Callable[..., Any],
         args: Mapping[str, type[Scalar] | str | Arg] | None = None,
         help: str | None = None,
+        at_epoch_end: bool = False,
     ) -> None:
         """Registers an own verb: ``kajitori send "NAME key=value …"`` calls ``function(key=value, …)``
-        in the training thread.
+        in the training thread, with `at_epoch_end` only at the end of an epoch.
 
         `args` maps each argument's name to float, int, bool, str, or an `Arg`; a bare type is
         required. What the function returns (any JSON value; None for nothing) is the sender's
         result, an exception its "failed". `help` is one line [the first of the docstring]. Raises
         `ExistsError` for a name that is taken, built-in ones too, `ArgumentError`.
+
+        Three names are those of standard verbs, which a program that can do them provides in this
+        way. ``checkpoint`` saves all that a resumed training needs, and returns the path; ``stop
+        save=yes`` and ``pause level=leave`` call it, too. ``evaluate`` returns a dict of metrics.
+        ``extend`` gets `epochs` or `steps`, without being declared, and may return
+        ``{"total_epochs": N}`` or ``{"total_steps": N}``.
         """
         if not callable(function):
             raise ArgumentError(f"verb {name}: {function!r} is no function")
         declared = {
             key: arg if isinstance(arg, Arg) else Arg(type=arg) for key, arg in (args or {}).items()
         }
-        binding = VerbBinding(function, declared, self._interrupted)
+        names = _EXTEND_ARGS if name == "extend" else declared
+        binding = VerbBinding(name, function, names, self._interrupted)
         handle = ffi.new_handle(binding)
         keep: list[Any] = []
         c_args = ffi.new("kj_arg[]", max(len(declared), 1))
@@ -413,6 +564,7 @@ class Run:
         c_verb.help = text(f"verb {name}: help", help, keep)
         c_verb.args = c_args
         c_verb.n_args = len(declared)
+        c_verb.flags = lib.KJ_VERB_AT_EPOCH_END if at_epoch_end else 0
         c_verb.run = lib.kjp_verb_run
         c_verb.userdata = handle
         err = new_error()
@@ -427,15 +579,18 @@ class Run:
         name: str | None = None,
         args: Mapping[str, type[Scalar] | str | Arg] | None = None,
         help: str | None = None,
+        at_epoch_end: bool = False,
     ) -> Callable[[F], F]: ...
-    def verb(self, name: Any = None, args: Any = None, help: Any = None) -> Any:
+    def verb(
+        self, name: Any = None, args: Any = None, help: Any = None, at_epoch_end: bool = False
+    ) -> Any:
         """`add_verb` as a decorator: ``@run.verb`` or ``@run.verb("name", args={…})``."""
         if callable(name):
             self.add_verb(name.__name__, name)
             return name
 
         def register(function: F) -> F:
-            self.add_verb(name or function.__name__, function, args, help)
+            self.add_verb(name or function.__name__, function, args, help, at_epoch_end)
             return function
 
         return register
@@ -454,6 +609,9 @@ class Run:
         self._verbs[name][0].function = function
         return True
 
+    def _has_verb(self, name: str) -> bool:
+        return name in self._verbs
+
     def _live(self) -> Any:
         """For use in a call's own expression: a variable in a frame that a traceback keeps would keep
         the run open."""
@@ -470,7 +628,8 @@ class Run:
         if not self._inside.acquire(blocking=False):
             raise StateError("a run cannot be closed inside of its own callbacks or safe points")
         try:
-            self._stop_reason = self.stop_reason
+            for name in _KEPT:
+                self._keep(name)
             cell = _dead_cell()
             cell[_STEP], cell[_EPOCH] = self.step, self.epoch
             self._pending, self._cell = self._stopped, cell

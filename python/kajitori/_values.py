@@ -7,7 +7,7 @@ import json
 import math
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,10 +180,15 @@ class VerbBinding:
     """What C gets as userdata of an own verb."""
 
     def __init__(
-        self, function: Callable[..., Any], args: dict[str, Arg], interrupted: Interrupted
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Iterable[str],
+        interrupted: Interrupted,
     ) -> None:
         self.function = function
-        self.args = args
+        self.args = tuple(args)
+        self.is_checkpoint = name == "checkpoint"
         self.interrupted = interrupted
 
     def run(self, call: Any, err: Any) -> int:
@@ -193,9 +198,20 @@ class VerbBinding:
             if lib.kj_call_get_arg(call, name.encode(), value):
                 kwargs[name] = read_value(value)
         result = self.function(**kwargs)
+        if self.is_checkpoint:
+            result = _with_path(result)
         if result is None:
             return 0
         return lib.kj_call_set_result(call, to_json(result).encode(), err)
+
+
+def _with_path(result: Any) -> Any:
+    """A checkpoint's result is an object with its path, which has to lead there from any folder."""
+    if isinstance(result, (str, os.PathLike)):
+        result = {"path": result}
+    if isinstance(result, Mapping) and "path" in result:
+        return {**result, "path": os.path.abspath(os.fsdecode(result["path"]))}
+    return result
 
 
 def _plain(value: Any) -> Any:

@@ -603,6 +603,18 @@ static void test_any_thread_may_ask(void **state)
     assert_int_equal(kj_run_should_stop(fix.run), 1);
 }
 
+static void test_a_remark_of_the_program(void **state)
+{
+    (void)state;
+    kj_error err = KJ_ERROR_INIT;
+    assert_int_equal(kj_run_note(fix.run, "warm-up is over", &err), 0);
+    assert_int_equal(kj_run_note(fix.run, "", &err), KJ_EARG);
+    assert_int_equal(kj_run_note(fix.run, "a\xff", &err), KJ_EARG);
+    struct json_object *journal = fix_journal();
+    assert_string_equal(fix_text(fix_find_event(journal, "note"), "text"), "warm-up is over");
+    json_object_put(journal);
+}
+
 static void test_bad_registrations(void **state)
 {
     (void)state;
@@ -651,6 +663,7 @@ int main(void)
         TEST(test_numbers_that_do_not_fit_are_refused),
         TEST(test_a_locale_with_a_decimal_comma_changes_nothing),
         TEST(test_any_thread_may_ask),
+        TEST(test_a_remark_of_the_program),
         TEST(test_bad_registrations),
     };
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);

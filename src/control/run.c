@@ -139,6 +139,21 @@ int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_e
     return r;
 }
 
+int kj_run_note(kj_run *run, const char *text, kj_error *err)
+{
+    size_t size = text ? strnlen(text, KJI_NOTE_MAX + 1) : 0;
+    if (size == 0 || size > KJI_NOTE_MAX || !kji_utf8_valid(text, size))
+        return kji_fail(err, KJ_EARG, "a note has 1 to %d bytes of UTF-8", KJI_NOTE_MAX);
+    if (run->forked)
+        return 0;
+    struct json_object *fields = json_object_new_object();
+    json_object_object_add(fields, "text", kji_json_new_text(text, KJI_NOTE_MAX));
+    kji_run_lock(run);
+    kji_run_event(run, "note", fields);
+    kji_run_unlock(run);
+    return 0;
+}
+
 int kj_run_add_param(kj_run *run, const kj_param *from, kj_error *err)
 {
     if (run->forked)

@@ -924,3 +924,32 @@ def test_nobody_is_answered_before_the_run_listens():
         assert values == {"a": 2.0}
         run.listen()
     run.listen()
+
+
+def test_what_is_said_of_a_run_that_nothing_has_ended(run):
+    def said():
+        return run.ending, run.pruned, run.exit_status, run.stop_validate, run.resumed_from
+
+    assert said() == (None, False, 0, None, "")
+    run.close()
+    assert said() == (None, False, 0, None, "")
+    run.declare(leave=True)
+    run.note("too late")
+
+
+def test_a_remark_of_the_program(run):
+    run.note("warm-up is over")
+    assert [line["text"] for line in kajitori.journal() if line.get("event") == "note"] == [
+        "warm-up is over"
+    ]
+    with pytest.raises(kajitori.ArgumentError, match="1 to 4096 bytes"):
+        run.note("")
+
+
+def test_left_and_aborted_end_the_program_quietly_and_are_no_exceptions():
+    for error, status in ((kajitori.Left, 75), (kajitori.Aborted, 77)):
+        code = f"import kajitori\ntry:\n    raise kajitori.{error.__name__}('full')\n"
+        code += "except Exception:\n    print('caught')\nfinally:\n    print('finally')\n"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (status, "finally\n", "")
+        assert error("full").reason == "full"
