@@ -30,8 +30,13 @@ enum {
     KJI_PENDING_STOPPED = 16 /* a stop was applied: for ever, so that every poll returns it */
 };
 
-enum { KJI_QUEUE_MAX = 10000, KJI_WARNINGS_MAX = 8, KJI_PHASE_MAX = 63, KJI_RESULT_MAX = 65536,
-       KJI_NOTE_MAX = 4096 };
+enum {
+    KJI_QUEUE_MAX = 10000,
+    KJI_WARNINGS_MAX = 8,
+    KJI_PHASE_MAX = 63,
+    KJI_RESULT_MAX = 65536,
+    KJI_NOTE_MAX = 4096
+};
 
 struct kj_run {
     kj_run_cell cell; /* atomic */

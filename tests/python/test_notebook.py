@@ -4,9 +4,11 @@ again, two runs side by side, a kernel that is started again, and children by fo
 
 import os
 import threading
+import time
 
 import pytest
-from training import ask
+from jupyter_client.manager import start_new_kernel
+from training import PATIENCE, ask
 
 import kajitori
 
@@ -115,3 +117,83 @@ def test_fork_in_a_callback(tmp_path):
         while not run.poll():
             pass
     assert notes("parent") == []
+
+
+CELL = """
+run = kajitori.Run(fifo="ctl")
+step = 0
+while not run.begin_step(step):
+    step += 1
+"""
+
+
+class Notebook:
+    """A real kernel. `run` starts a cell, `answer` waits for its end."""
+
+    def __init__(self, folder):
+        self.manager, self.client = start_new_kernel(cwd=str(folder))
+        self.run("import kajitori")
+        assert self.answer() == "ok"
+
+    def run(self, code):
+        self.cell = self.client.execute(code)
+
+    def answer(self):
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            reply = self.client.get_shell_msg(timeout=deadline - time.monotonic())
+            if reply["parent_header"].get("msg_id") == self.cell:
+                return reply["content"].get("ename", reply["content"]["status"])
+
+    def restart(self):
+        self.manager.restart_kernel(now=True)
+        self.client.wait_for_ready(timeout=PATIENCE)
+
+    def close(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    notebook = Notebook(tmp_path)
+    yield notebook
+    notebook.close()
+
+
+def training_run(*others):
+    """The run that trains now, and is none of `others`."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        assert time.monotonic() < deadline
+        for info in kajitori.runs():
+            if info.id in others:
+                continue
+            with kajitori.connect(info.id) as client:
+                if client.status()["step"] > 0:
+                    return info.id
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_real_kernel_interrupted_executed_again_and_restarted(tmp_path, notebook):
+    os.mkfifo(tmp_path / "ctl")
+    notebook.run(CELL)
+    first = training_run()
+    notebook.manager.interrupt_kernel()
+    assert notebook.answer() == "KeyboardInterrupt"
+
+    notebook.run(CELL)
+    second = training_run(first)
+    echo("stop", tmp_path / "ctl")
+    assert notebook.answer() == "ok"
+    assert notes(first) == ["closed: a newer run of this thread takes its place"]
+
+    notebook.run("run.close()\n" + CELL)
+    third = training_run(first, second)
+    notebook.restart()
+    assert kajitori.runs() == [], "nothing of the killed kernel is left"
+    notebook.run("import kajitori\n" + CELL)
+    training_run(third)
+    echo("stop", tmp_path / "ctl")
+    assert notebook.answer() == "ok"
+    assert notes(third) == []
