@@ -25,12 +25,12 @@ class Training:
         self, folder: pathlib.Path, name: str, step_us: int, fifo: pathlib.Path | None = None
     ) -> None:
         self.saw_path = folder / f"{name}.saw"
-        self.state = folder / "state"
+        self.journal_folder = folder / "state" / "runs" / name
         self.errors = (folder / f"{name}.err").open("w+")
         env = dict(
             os.environ,
             KAJITORI_RUNTIME_DIR=str(folder / "runtime"),
-            KAJITORI_STATE_DIR=str(self.state),
+            KAJITORI_STATE_DIR=str(folder / "state"),
             KAJITORI_RUN_ID=name,
         )
         argv = [BUILD / "loss-target", self.saw_path, str(step_us), *([fifo] if fifo else [])]
@@ -67,7 +67,10 @@ class Training:
         return [(int(w), int(n)) for w, n in (line.split() for line in self.saw_path.open())]
 
     def journal(self) -> list[dict[str, Any]]:
-        return read_journal(self.state / "runs" / self.dir.name)
+        """All lines that are still there."""
+        return [
+            json.loads(line) for file in journal_files(self.journal_folder) for line in file.open()
+        ]
 
 
 def wait_until_read(fifo: pathlib.Path) -> None:
@@ -82,7 +85,6 @@ def wait_until_read(fifo: pathlib.Path) -> None:
     os.close(fd)
 
 
-def read_journal(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """All lines that are still there, those of older files first."""
-    files = [*sorted(folder.glob("journal-*.jsonl")), folder / "journal.jsonl"]
-    return [json.loads(line) for file in files for line in file.open()]
+def journal_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Oldest first."""
+    return [*sorted(folder.glob("journal-*.jsonl")), folder / "journal.jsonl"]

@@ -71,7 +71,8 @@ static void test_get_reads_nothing_anew(void **state)
 static void test_commands_are_refused_and_leave_no_trace(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"stop", "set lr=0.5", "tick", "pause dry_run=yes", "nonsense"};
+    static const char *const lines[] = {"stop", "set lr=0.5", "tick", "pause dry_run=yes",
+                                        "nonsense"};
     fix_open(NULL, 0);
     int fd = look();
     size_t before = journal_lines();
