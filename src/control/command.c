@@ -8,6 +8,7 @@
 #include "domain.h"
 #include "errors.h"
 #include "json.h"
+#include "mask.h"
 #include "mem.h"
 #include "utf8.h"
 
@@ -50,6 +51,12 @@ void kji_command_free(kji_command *command)
     free(command->error);
     free(command->line);
     free(command);
+}
+
+void kji_command_keep_line(kji_command *command, const char *text, size_t size)
+{
+    KJI_CLEANUP(kji_freep) char *masked = kji_mask_text(text, strnlen(text, size));
+    command->line = masked ? strndup(masked, KJI_LINE_SHOWN) : NULL;
 }
 
 static int take_text(char **to, const char *key, const char *value, size_t limit, kj_error *err)
@@ -285,7 +292,7 @@ static int from_line(struct json_object *params, kji_command **ret_command, kj_e
         return kji_fail_memory(err);
     int r = kji_text_line_parse(text, strlen(text), line, err);
     if (r <= 0)
-        command->line = strndup(text, KJI_LINE_SHOWN);
+        kji_command_keep_line(command, text, strlen(text));
     if (r < 0)
         return KJ_EREJECTED;
     if (r == 0)
@@ -307,10 +314,34 @@ static void add_text(struct json_object *record, const char *key, const char *te
         json_object_object_add(record, key, kji_json_new_text(text, KJI_STRING_MAX));
 }
 
+/* A text in which a sender, or the program, may have written a secret. */
+static void add_masked_text(struct json_object *record, const char *key, const char *text)
+{
+    KJI_CLEANUP(kji_freep) char *masked = text ? kji_mask_text(text, strlen(text)) : NULL;
+    add_text(record, key, masked);
+}
+
+/* The error, which may quote a value. */
+static void add_error(struct json_object *record, const kji_command *command)
+{
+    KJI_CLEANUP(kji_freep)
+    char *text = command->error ? kji_mask_quoted(command->error, command->args) : NULL;
+    add_masked_text(record, "error", text);
+}
+
+/* Takes `masked`, which was made of `json`, over. */
+static void add_masked(struct json_object *record, const char *key, struct json_object *json,
+                       struct json_object *masked)
+{
+    json_object_object_add(record, key, masked);
+    if (masked != json)
+        json_object_object_add(record, "masked", json_object_new_boolean(true));
+}
+
 static void add_json(struct json_object *record, const char *key, struct json_object *json)
 {
     if (json)
-        json_object_object_add(record, key, json_object_get(json));
+        json_object_object_add(record, key, kji_mask_json(NULL, json));
 }
 
 static void add_number(struct json_object *record, const char *key, int64_t n)
@@ -326,9 +357,10 @@ struct json_object *kji_command_record(const kji_command *command)
     add_number(record, "seq", command->seq);
     add_text(record, "state", kji_state_name(command->state));
     add_text(record, "verb", *command->verb_name ? command->verb_name : NULL);
-    add_json(record, "words", command->words);
+    if (command->words)
+        add_masked(record, "words", command->words, kji_mask_words(command->words));
     if (json_object_object_length(command->args))
-        add_json(record, "args", command->args);
+        add_masked(record, "args", command->args, kji_mask_json(NULL, command->args));
     if (*command->verb_name)
         add_text(record, "at", kji_at_text(&command->at, at));
     if (command->has_place) {
@@ -341,14 +373,14 @@ struct json_object *kji_command_record(const kji_command *command)
     add_text(record, "door", command->sender.door);
     add_number(record, "uid", command->sender.uid);
     add_number(record, "pid", command->sender.pid);
-    add_text(record, "by", command->by);
-    add_text(record, "reason", command->reason);
+    add_masked_text(record, "by", command->by);
+    add_masked_text(record, "reason", command->reason);
     add_text(record, "command_id", command->command_id);
     if (command->dry_run)
         json_object_object_add(record, "dry_run", json_object_new_boolean(true));
     if (!command->hide_result)
         add_json(record, "result", command->result);
     add_text(record, "line", command->line);
-    add_text(record, "error", command->error);
+    add_error(record, command);
     return record;
 }

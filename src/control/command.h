@@ -82,7 +82,10 @@ bool kji_is_reserved_key(const char *name);
 kji_command *kji_command_new(void);
 void kji_command_free(kji_command *command);
 
-/* Its record, without "n" and "time". */
+/* Keeps the beginning of a line that could not be read, secrets masked. */
+void kji_command_keep_line(kji_command *command, const char *text, size_t size);
+
+/* Its record, without "n" and "time", with secrets masked. */
 struct json_object *kji_command_record(const kji_command *command);
 
 #endif

@@ -5,11 +5,11 @@
  */
 #include "files.h"
 #include "json.h"
+#include "mask.h"
 #include "mem.h"
 #include "number.h"
 #include "publish.h"
 #include "rpc.h"
-#include "strbuf.h"
 #include "utf8.h"
 
 #include <fcntl.h>
@@ -18,64 +18,22 @@
 
 enum { ARGS_MAX = 256, ARG_MAX_BYTES = 1024, CMDLINE_MAX = 1 << 20 };
 
-static bool names_a_secret(const char *text, size_t size)
-{
-    static const char *const secrets[] = {"key", "token", "secret", "password"};
-    KJI_CLEANUP(kji_freep) char *name = strndup(text, size);
-    for (size_t k = 0; name && k < sizeof secrets / sizeof *secrets; k++)
-        if (strcasestr(name, secrets[k]))
-            return true;
-    return name == NULL;
-}
-
-/* Copies `arg`, with *** for the password of every URL (scheme://user:password@host). */
-static void add_without_passwords(kji_strbuf *to, const char *arg)
-{
-    const char *scheme;
-    while ((scheme = strstr(arg, "://"))) {
-        const char *user = scheme + 3;
-        const char *end = user + strcspn(user, "/?# \t\n\"'");
-        const char *host = memrchr(user, '@', (size_t)(end - user));
-        const char *colon = host ? memchr(user, ':', (size_t)(host - user)) : NULL;
-        if (!colon) {
-            kji_strbuf_add(to, arg, (size_t)(user - arg));
-            arg = user;
-            continue;
-        }
-        kji_strbuf_add(to, arg, (size_t)(colon + 1 - arg));
-        kji_strbuf_puts(to, "***");
-        arg = host;
-    }
-    kji_strbuf_puts(to, arg);
-}
-
-/* One argument. *next_is_secret: the one before was a flag like --token. */
-static struct json_object *describe_arg(const char *arg, bool *next_is_secret)
-{
-    KJI_CLEANUP(kji_strbuf_done) kji_strbuf text = KJI_STRBUF_INIT;
-    bool hide = *next_is_secret && *arg != '-';
-    const char *equals = strchr(arg, '=');
-    *next_is_secret = !equals && *arg == '-' && names_a_secret(arg, strlen(arg));
-    if (hide) {
-        kji_strbuf_puts(&text, "***");
-    } else if (equals && names_a_secret(arg, (size_t)(equals - arg))) {
-        kji_strbuf_add(&text, arg, (size_t)(equals + 1 - arg));
-        kji_strbuf_puts(&text, "***");
-    } else {
-        add_without_passwords(&text, arg);
-    }
-    return kji_json_new_text(text.failed ? "***" : text.text, ARG_MAX_BYTES);
-}
-
 struct json_object *kji_describe_argv(const char *cmdline, size_t size)
 {
-    struct json_object *list = json_object_new_array();
-    bool next_is_secret = false;
+    struct json_object *words = json_object_new_array();
     size_t at = 0;
-    while (at < size && json_object_array_length(list) < ARGS_MAX) {
-        json_object_array_add(list, describe_arg(cmdline + at, &next_is_secret));
+    while (at < size && json_object_array_length(words) < ARGS_MAX) {
+        json_object_array_add(words, json_object_new_string(cmdline + at));
         at += strlen(cmdline + at) + 1;
     }
+    struct json_object *masked = kji_mask_words(words);
+    json_object_put(words);
+    struct json_object *list = json_object_new_array();
+    for (size_t k = 0; k < json_object_array_length(masked); k++) {
+        const char *word = json_object_get_string(json_object_array_get_idx(masked, k));
+        json_object_array_add(list, kji_json_new_text(word, ARG_MAX_BYTES));
+    }
+    json_object_put(masked);
     return list;
 }
 

@@ -3,6 +3,7 @@
 
 #include "errors.h"
 #include "json.h"
+#include "mask.h"
 #include "number.h"
 
 #include <math.h>
@@ -130,7 +131,12 @@ int kji_domain_read(const kji_domain *domain, const char *name, struct json_obje
                     kj_value *ret_value, kj_error *err)
 {
     kj_value value = {.type = domain->type};
-    const char *shown = json ? json_object_get_string(json) : "null";
+    bool is_secret = kji_names_secret(name, strlen(name)) && domain->type != KJ_TYPE_BOOL;
+    const char *shown = is_secret ? KJI_MASK : json ? json_object_get_string(json) : "null";
+    if (is_secret && kji_is_mask(json))
+        return kji_fail(err, KJ_EREJECTED,
+                        "%s: %s stands for a secret that was not written down; give the value",
+                        name, KJI_MASK);
     if (!from_json(domain->type, json, &value))
         return kji_fail(err, KJ_EREJECTED, "%s: \"%.100s\" is no %s", name, shown,
                         kji_type_name(domain->type));

@@ -27,7 +27,8 @@ int kji_domain_check(const kji_domain *domain, const char *name, kj_error *err);
 
 /*
  * The value that `json` means here: a value of the type, or a text that reads as one (as it comes
- * from the text language). KJ_EREJECTED names what was refused and what would fit. A string is
+ * from the text language). KJ_EREJECTED names what was refused (not where the name is
+ * that of a secret, mask.h; there the mask itself is refused, too) and what would fit. A string is
  * borrowed from `json`.
  */
 int kji_domain_read(const kji_domain *domain, const char *name, struct json_object *json,

@@ -191,7 +191,7 @@ void kji_run_take_line(kj_run *run, kji_fifo *fifo, const char *text, size_t siz
     } else {
         command = kji_command_new();
         if (command)
-            command->line = strndup(text, size < KJI_LINE_SHOWN ? size : KJI_LINE_SHOWN);
+            kji_command_keep_line(command, text, size);
     }
     if (!command) {
         kji_run_warn(run, "run %s: a command is lost: out of memory", run->id);

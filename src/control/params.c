@@ -4,6 +4,7 @@
 #include "command.h"
 #include "errors.h"
 #include "json.h"
+#include "mask.h"
 #include "mem.h"
 #include "utf8.h"
 
@@ -160,13 +161,21 @@ struct json_object *kji_value_json(const kj_value *value)
     return kji_json_new_value(value);
 }
 
+struct json_object *kji_param_shown(const kji_param *param)
+{
+    struct json_object *value = kji_value_json(&param->value);
+    struct json_object *shown = kji_mask_json(param->name, value);
+    json_object_put(value);
+    return shown;
+}
+
 struct json_object *kji_param_describe(const kji_param *param)
 {
     static const char *const effects[] = {"step", "epoch", "restart"};
     struct json_object *object = json_object_new_object();
     json_object_object_add(object, "name", json_object_new_string(param->name));
     kji_domain_describe(&param->domain, object);
-    json_object_object_add(object, "value", kji_value_json(&param->value));
+    json_object_object_add(object, "value", kji_param_shown(param));
     json_object_object_add(object, "step", json_object_new_int64(param->step));
     if (param->unit)
         json_object_object_add(object, "unit", kji_json_new_text(param->unit, KJI_STRING_MAX));

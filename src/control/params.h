@@ -56,6 +56,8 @@ void kji_value_done(kj_value *value);
 
 /* A value that a getter gave; what is not UTF-8 in it is replaced. */
 struct json_object *kji_value_json(const kj_value *value);
+/* The last known value as it may be shown: secrets masked. */
+struct json_object *kji_param_shown(const kji_param *param);
 /* The protocol's object of one parameter. */
 struct json_object *kji_param_describe(const kji_param *param);
 

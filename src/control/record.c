@@ -2,6 +2,7 @@
 /* Everything that happens passes through here, once: into the journal, then to those who watch. */
 #include "errors.h"
 #include "json.h"
+#include "mask.h"
 #include "mem.h"
 #include "run-impl.h"
 #include "utf8.h"
@@ -71,7 +72,7 @@ void kji_run_event(kj_run *run, const char *event, struct json_object *fields)
     json_object_object_add(record, "event", json_object_new_string(event));
     if (fields) {
         json_object_object_foreach(fields, key, value)
-            json_object_object_add(record, key, json_object_get(value));
+            json_object_object_add(record, key, kji_mask_json(NULL, value));
         json_object_put(fields);
     }
     free(journal(run, record));
@@ -117,9 +118,10 @@ void kji_run_warn(kj_run *run, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    keep_warning(run, strdup(text));
+    char *masked = kji_mask_text(text, strlen(text));
     struct json_object *fields = json_object_new_object();
-    json_object_object_add(fields, "text", kji_json_new_text(text, sizeof text));
+    json_object_object_add(fields, "text", kji_json_new_text(masked, sizeof text));
+    keep_warning(run, masked);
     kji_run_event(run, "warning", fields);
 }
 

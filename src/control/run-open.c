@@ -9,6 +9,7 @@
 #include "files.h"
 #include "forks.h"
 #include "json.h"
+#include "mask.h"
 #include "mem.h"
 #include "places.h"
 #include "run-impl.h"
@@ -107,9 +108,10 @@ static void journal_stale(kj_run *run, char *text)
 {
     if (!text)
         return;
+    KJI_CLEANUP(kji_freep) char *masked = kji_mask_text(text, strlen(text));
     struct json_object *fields = json_object_new_object();
     json_object_object_add(fields, "door", json_object_new_string("fifo"));
-    json_object_object_add(fields, "text", kji_json_new_text(text, 1024));
+    json_object_object_add(fields, "text", kji_json_new_text(masked, 1024));
     kji_run_event(run, "stale", fields);
     free(text);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clock.h"
 #include "json.h"
+#include "mask.h"
 #include "run-impl.h"
 #include "utf8.h"
 
@@ -39,7 +40,7 @@ static struct json_object *scheduled(const kj_run *run)
         add_int(object, "seq", command->seq);
         json_object_object_add(object, "verb", json_object_new_string(command->verb_name));
         json_object_object_add(object, "at", json_object_new_string(kji_at_text(&command->at, at)));
-        json_object_object_add(object, "args", json_object_get(command->args));
+        json_object_object_add(object, "args", kji_mask_json(NULL, command->args));
         json_object_array_add(list, object);
     }
     return list;
@@ -48,10 +49,9 @@ static struct json_object *scheduled(const kj_run *run)
 static struct json_object *param_values(const kj_run *run)
 {
     struct json_object *values = json_object_new_object();
-    for (size_t k = 0; k < run->params.n; k++) {
-        struct json_object *value = kji_value_json(&run->params.item[k]->value);
-        json_object_object_add(values, run->params.item[k]->name, value);
-    }
+    for (size_t k = 0; k < run->params.n; k++)
+        json_object_object_add(values, run->params.item[k]->name,
+                               kji_param_shown(run->params.item[k]));
     return values;
 }
 
