@@ -67,15 +67,26 @@ int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error
     return r;
 }
 
+/* Brings the feed's numbers of readers up to date. Lock held. */
+static void count_reader(kji_client *client, kj_run *run, unsigned wanted)
+{
+    bool reads = wanted || client->n_interest;
+    bool reads_metrics = wanted & 1u << KJI_FEED_METRIC;
+    run->feed.n_readers += reads;
+    run->feed.n_readers -= client->is_reader;
+    run->feed.n_metric_readers += reads_metrics;
+    run->feed.n_metric_readers -= client->is_metric_reader;
+    client->is_reader = reads;
+    client->is_metric_reader = reads_metrics;
+}
+
 static void client_done(kji_client *client, kj_run *run)
 {
     if (client->fd < 0)
         return;
     kji_forks_close(&client->fd);
-    if (client->is_reader)
-        run->feed.n_readers--;
-    if (client->wanted & 1u << KJI_FEED_METRIC)
-        run->feed.n_metric_readers--;
+    client->n_interest = 0;
+    count_reader(client, run, 0);
     kji_strbuf_done(&client->in);
     kji_strbuf_done(&client->out);
     free(client->interest);
@@ -162,6 +173,8 @@ static void admit(kji_socket_door *door, int fd, int epoll_fd)
                            .epoll_events = EPOLLIN,
                            .in = KJI_STRBUF_INIT,
                            .out = KJI_STRBUF_INIT};
+    size_t n_used = (size_t)(client - door->client) + 1;
+    door->n_used = n_used > door->n_used ? n_used : door->n_used;
 }
 
 /* The process has no descriptor left: the caller is taken off the queue and let go. */
@@ -190,15 +203,6 @@ bool kji_socket_accept(kji_socket_door *door, int epoll_fd)
     return good;
 }
 
-static void become_reader(kji_client *client, kj_run *run)
-{
-    if (client->is_reader)
-        return;
-    client->is_reader = true;
-    run->feed.n_readers++;
-    kji_feed_start(&run->feed, &client->cursor);
-}
-
 static void refuse_long(kji_client *client)
 {
     kji_rpc_error(&client->out, NULL, KJI_RPC_INVALID_REQUEST, "a request of more than 65536 bytes",
@@ -215,7 +219,10 @@ static void take_request(kji_client *client, kj_run *run, const char *line, size
     if (size == 0)
         return;
     kji_run_lock_second(run);
+    if (!client->is_reader)
+        kji_feed_end(&run->feed, &client->cursor);
     kji_client_request(run, client, line, size);
+    count_reader(client, run, client->wanted);
     kji_run_unlock(run);
 }
 
@@ -247,6 +254,7 @@ void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events
     kji_client *client = &door->client[index];
     if (client->fd < 0)
         return;
+    client->is_ready = true;
     if (epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         char bytes[16384];
         ssize_t n = recv(client->fd, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -261,24 +269,35 @@ void kji_socket_serve(kji_socket_door *door, size_t index, unsigned epoll_events
         client->is_broken = true;
 }
 
+/* One event, or how many are lost; false when there is none. Lock held. */
+static bool take_event(kji_client *client, kj_run *run)
+{
+    kji_feed *feed = &run->feed;
+    bool all_commands = client->wanted & KJI_FEED_COMMANDS;
+    unsigned wanted = client->wanted | (client->n_interest ? KJI_FEED_COMMANDS : 0);
+    int64_t lost = (int64_t)kji_feed_skip_lost(feed, &client->cursor, wanted);
+    if (lost || client->is_from_before) {
+        kji_feed_print_gap(feed, client->is_from_before ? -1 : lost, &client->cursor, &client->out);
+        client->is_from_before = false;
+        return true;
+    }
+    int kind;
+    const kji_feed_event *event = kji_feed_next(feed, &client->cursor, &kind);
+    if (!event)
+        return false;
+    bool is_command = KJI_FEED_COMMANDS & 1u << kind;
+    bool is_own = is_command && takes_own(client, event);
+    if (!is_command || is_own || all_commands)
+        kji_feed_print(feed, event, kind, &client->cursor, &client->out);
+    return true;
+}
+
+/* Lock held. */
 static void take_events(kji_client *client, kj_run *run)
 {
-    unsigned wanted = client->wanted | (client->n_interest ? KJI_FEED_COMMANDS : 0);
-    bool all_commands = client->wanted & KJI_FEED_COMMANDS;
-    while (client->is_reader && client->out.size < OUT_FOR_EVENTS) {
-        uint64_t lost = 0;
-        int kind = 0;
-        const kji_feed_event *event =
-            kji_feed_next(&run->feed, &client->cursor, wanted, &kind, &lost);
-        if (lost)
-            kji_feed_print_gap(lost, &client->out);
-        if (!event)
-            return;
-        bool is_command = KJI_FEED_COMMANDS & 1u << kind;
-        bool own = is_command && takes_own(client, event);
-        if (!is_command || own || all_commands)
-            kji_feed_print(event, kind, &client->out);
-    }
+    while (client->is_reader && client->out.size < OUT_FOR_EVENTS && take_event(client, run))
+        ;
+    count_reader(client, run, client->wanted);
 }
 
 static void flush(kji_client *client)
@@ -300,13 +319,12 @@ static void work(kji_client *client, kj_run *run)
 {
     bool said_something;
     do {
-        kji_run_lock_second(run);
-        become_reader(client, run);
-        kji_run_unlock(run);
         take_requests(client, run);
-        kji_run_lock_second(run);
-        take_events(client, run);
-        kji_run_unlock(run);
+        if (client->is_reader) {
+            kji_run_lock_second(run);
+            take_events(client, run);
+            kji_run_unlock(run);
+        }
         client->is_broken |= client->out.failed;
         said_something = client->out.size > 0;
         flush(client);
@@ -326,22 +344,34 @@ static void update_epoll(const kji_socket_door *door, kji_client *client, int ep
         client->is_broken = true;
 }
 
+static void push(kji_socket_door *door, kji_client *client, kj_run *run, int epoll_fd)
+{
+    client->is_ready = false;
+    if (!client->is_broken) {
+        work(client, run);
+        update_epoll(door, client, epoll_fd);
+    }
+    if (client->is_broken || (client->is_closing && client->out.size == 0)) {
+        kji_run_lock_second(run);
+        client_done(client, run);
+        kji_run_unlock(run);
+    }
+}
+
 void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd)
 {
-    for (size_t k = 0; k < KJI_CLIENTS_MAX; k++) {
+    kji_run_lock_second(run);
+    uint64_t order = run->feed.order;
+    kji_run_unlock(run);
+    bool has_news = order != door->order;
+    door->order = order;
+    for (size_t k = 0; k < door->n_used; k++) {
         kji_client *client = &door->client[k];
-        if (client->fd < 0)
-            continue;
-        if (!client->is_broken) {
-            work(client, run);
-            update_epoll(door, client, epoll_fd);
-        }
-        if (client->is_broken || (client->is_closing && client->out.size == 0)) {
-            kji_run_lock_second(run);
-            client_done(client, run);
-            kji_run_unlock(run);
-        }
+        if (client->is_ready || (has_news && client->is_reader))
+            push(door, client, run, epoll_fd);
     }
+    while (door->n_used && door->client[door->n_used - 1].fd < 0)
+        door->n_used--;
 }
 
 void kji_socket_tell(kji_socket_door *door, kj_run *run)

@@ -20,9 +20,12 @@ typedef struct kji_client {
     int64_t uid;
     int64_t pid;
     bool only_looks; /* came by `monitor` */
-    bool is_reader;  /* counted in the feed */
-    bool has_ended;  /* it sends no more; what it sent is still answered */
-    bool is_closing; /* once everything is written */
+    bool is_reader;  /* wants events, and is counted in the feed */
+    bool is_metric_reader;
+    bool is_from_before; /* its cursor is of an earlier run, and this is to be said */
+    bool is_ready;       /* something came from it, or it takes more */
+    bool has_ended;      /* it sends no more; what it sent is still answered */
+    bool is_closing;     /* once everything is written */
     bool is_broken;
     unsigned wanted; /* kinds of events subscribed to, by bit */
     unsigned epoll_events;
@@ -41,6 +44,8 @@ typedef struct kji_socket_door {
     int fd;                 /* listening; -1: closed */
     int spare_fd;           /* given up for a moment when descriptors run out */
     int64_t rests_until_ms; /* 0: callers are looked for */
+    uint64_t order;         /* of the feed, when it was last looked at */
+    size_t n_used;          /* no client at this index or above */
     kji_client client[KJI_CLIENTS_MAX];
 } kji_socket_door;
 

@@ -183,21 +183,40 @@ static unsigned wanted_events(struct json_object *params)
     return wanted;
 }
 
+/* Where events begin: 1; 0 with the oldest that is kept, for a cursor of an earlier run. */
+static int starting_point(kj_run *run, struct json_object *params, kji_feed_cursor *ret_from,
+                          kj_error *err)
+{
+    if (!json_object_object_get_ex(params, "after", NULL)) {
+        kji_feed_end(&run->feed, ret_from);
+        return 1;
+    }
+    const char *after = kji_json_string(params, "after");
+    kji_feed_begin(&run->feed, ret_from);
+    return kji_feed_cursor_parse(&run->feed, after ? after : "", ret_from, err);
+}
+
 static int subscribe(kj_run *run, kji_client *client, struct json_object *params,
                      struct json_object **ret_result, kj_error *err)
 {
     unsigned wanted = wanted_events(params);
-    unsigned metric = 1u << KJI_FEED_METRIC;
+    kji_feed_cursor from;
+    char text[KJI_FEED_CURSOR_TEXT];
     if (!wanted)
         return bad_params(err, "\"events\" is a list of \"command\", \"metric\", \"state\"");
+    int r = starting_point(run, params, &from, err);
+    if (r < 0)
+        return KJI_RPC_BAD_PARAMS;
+    bool has_after = json_object_object_get_ex(params, "after", NULL);
     for (int kind = 0; kind < KJI_FEED_KINDS; kind++)
-        if (wanted & ~client->wanted & 1u << kind)
-            client->cursor.next[kind] = run->feed.written[kind];
-    run->feed.n_metric_readers += (wanted & metric) != 0;
-    run->feed.n_metric_readers -= (client->wanted & metric) != 0;
+        if (wanted & (has_after ? ~0u : ~client->wanted) & 1u << kind)
+            client->cursor.next[kind] = from.next[kind];
+    client->is_from_before = r == 0;
     client->wanted = wanted;
     *ret_result = json_object_new_object();
     json_object_object_add(*ret_result, "last", json_object_new_int64(run->journal.last));
+    kji_feed_cursor_text(&run->feed, &client->cursor, text);
+    json_object_object_add(*ret_result, "cursor", json_object_new_string(text));
     return 0;
 }
 

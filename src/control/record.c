@@ -37,13 +37,13 @@ static char *journal(kj_run *run, struct json_object *record)
 /* Takes `text` over. */
 static void tell(kj_run *run, int kind, int64_t seq, bool is_last, char *text)
 {
-    if (!text || run->feed.n_readers == 0) {
-        free(text);
+    if (!text)
         return;
-    }
-    kji_feed_event event = {.text = text, .seq = seq, .is_last = is_last};
+    kji_feed_event event = {
+        .text = text, .size = (uint32_t)strlen(text), .seq = seq, .is_last = is_last};
     kji_feed_put(&run->feed, kind, &event);
-    kji_helper_wake(&run->helper);
+    if (run->feed.n_readers)
+        kji_helper_wake(&run->helper);
 }
 
 void kji_run_record(kj_run *run, kji_command *command, int state)
@@ -101,8 +101,6 @@ const char *kji_run_state(const kj_run *run)
 
 void kji_run_tell_state(kj_run *run, const char *state)
 {
-    if (run->feed.n_readers == 0)
-        return;
     struct json_object *fields = json_object_new_object();
     json_object_object_add(fields, "state", json_object_new_string(state));
     json_object_object_add(fields, "step", json_object_new_int64(kji_run_step(run)));

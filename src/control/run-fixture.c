@@ -255,14 +255,18 @@ struct json_object *fix_receive(int fd)
     KJI_CLEANUP(kji_strbuf_done) kji_strbuf line = KJI_STRBUF_INIT;
     for (;;) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
-        char c;
+        char bytes[4096];
         if (poll(&ready, 1, PATIENCE_S * 1000) <= 0)
             fail_msg("no answer after \"%s\"", line.text);
-        if (recv(fd, &c, 1, 0) <= 0)
+        ssize_t n = recv(fd, bytes, sizeof bytes, MSG_PEEK); /* what follows the line stays there */
+        if (n <= 0)
             return NULL;
-        if (c == '\n')
+        char *newline = memchr(bytes, '\n', (size_t)n);
+        n = recv(fd, bytes, newline ? (size_t)(newline + 1 - bytes) : (size_t)n, 0);
+        assert_true(n > 0);
+        kji_strbuf_add(&line, bytes, newline ? (size_t)n - 1 : (size_t)n);
+        if (newline)
             break;
-        kji_strbuf_putc(&line, c);
     }
     struct json_object *json = NULL;
     assert_int_equal(kji_json_parse(line.text, line.size, &json, NULL), 0);

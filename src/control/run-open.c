@@ -58,6 +58,7 @@ static kj_run *new_run(const kj_run_options *options)
         return NULL;
     pthread_mutex_init(&run->lock, NULL);
     kji_helper_init(&run->helper, run);
+    kji_feed_init(&run->feed);
     run->cell.step = run->cell.epoch = -1;
     run->cell.due_step = INT64_MAX;
     run->moved_step = -1;

@@ -129,11 +129,12 @@ int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_e
     kji_run_moved(run);
     const kji_metric *metric;
     int r = kji_metrics_put(&run->metrics, tag, step, value, &metric, err);
-    if (r >= 0 && run->feed.n_metric_readers) {
+    if (r >= 0) {
         kji_feed_event event = {
             .tag = metric->tag, .step = step, .value = value, .wall_time = metric->wall_time};
         kji_feed_put(&run->feed, KJI_FEED_METRIC, &event);
-        kji_helper_wake(&run->helper);
+        if (run->feed.n_metric_readers)
+            kji_helper_wake(&run->helper);
     }
     kji_run_unlock(run);
     return r;
