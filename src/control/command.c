@@ -99,11 +99,8 @@ static int set_dry_run(kji_command *command, const char *value, kj_error *err)
 
 static int set_save(kji_command *command, const char *value, kj_error *err)
 {
-    (void)command;
-    bool save = true;
-    if (!kji_parse_bool(value, &save) || save)
-        return kji_fail(err, KJ_EREJECTED, "save=%.40s: this program has not said that it can save",
-                        value);
+    if (!kji_parse_bool(value, &command->save))
+        return kji_fail(err, KJ_EREJECTED, "save=%.40s: it can be yes or no", value);
     return 0;
 }
 
@@ -308,6 +305,13 @@ int kji_command_from_json(struct json_object *params, kji_command **ret_command,
     return *ret_command ? fill_from_json(*ret_command, params, err) : kji_fail_memory(err);
 }
 
+bool kji_command_get_arg(const kji_command *command, const char *name, kj_value *ret_value)
+{
+    struct json_object *json;
+    return json_object_object_get_ex(command->args, name, &json) &&
+           kji_json_get_value(json, ret_value);
+}
+
 static void add_text(struct json_object *record, const char *key, const char *text)
 {
     if (text)
@@ -368,6 +372,8 @@ struct json_object *kji_command_record(const kji_command *command)
         json_object_object_add(record, "epoch", json_object_new_int64(command->epoch));
     }
     add_text(record, "place", command->place);
+    if (command->save)
+        json_object_object_add(record, "save", json_object_new_boolean(true));
     add_json(record, "old", command->old_values);
     add_json(record, "new", command->new_values);
     add_text(record, "door", command->sender.door);

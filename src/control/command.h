@@ -8,6 +8,8 @@
 #include "schedule.h"
 #include "text-line.h"
 
+#include <kajitori/value.h>
+
 #include <json-c/json.h>
 #include <sys/types.h>
 
@@ -52,6 +54,7 @@ typedef struct kji_command {
     char *reason;
     char *command_id;
     bool dry_run;
+    bool save; /* a checkpoint is saved first */
     kji_sender sender;
     int64_t step; /* where it was carried out */
     int64_t epoch;
@@ -68,9 +71,9 @@ typedef struct kji_command {
 
 /*
  * What a sender wrote, brought into one form from both languages: {"verb", "words", "args", "at",
- * "by", "reason", "command_id", "dry_run"}, each checked by itself but not yet against the verbs.
- * KJ_EREJECTED with the reason; *ret_command is filled even then, as far as it was understood.
- * KJ_EMEM leaves it NULL.
+ * "by", "reason", "command_id", "dry_run", "save"}, each checked by itself but not yet against the
+ * verbs. KJ_EREJECTED with the reason; *ret_command is filled even then, as far as it was
+ * understood. KJ_EMEM leaves it NULL.
  */
 int kji_command_from_text(const kji_text_line *line, kji_command **ret_command, kj_error *err);
 int kji_command_from_json(struct json_object *params, kji_command **ret_command, kj_error *err);
@@ -84,6 +87,9 @@ void kji_command_free(kji_command *command);
 
 /* Keeps the beginning of a line that could not be read, secrets masked. */
 void kji_command_keep_line(kji_command *command, const char *text, size_t size);
+
+/* An argument; false when it was not given. A string is borrowed. */
+bool kji_command_get_arg(const kji_command *command, const char *name, kj_value *ret_value);
 
 /* Its record, without "n" and "time", with secrets masked. */
 struct json_object *kji_command_record(const kji_command *command);

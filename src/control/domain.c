@@ -58,7 +58,7 @@ static const char *range_text(const kji_domain *domain, char *text, size_t room)
 static int check_number(const kji_domain *domain, const char *name, double value, const char *shown,
                         kj_error *err)
 {
-    if (!isfinite(value))
+    if (!isfinite(value) && !(domain->flags & KJI_DOMAIN_NOT_FINITE))
         return kji_fail(err, KJ_EREJECTED, "%s: %s is refused; a finite number is wanted", name,
                         shown);
     bool low =

@@ -11,7 +11,12 @@
 #include <stdbool.h>
 
 /* The bits are those of enum kj_param_flag and enum kj_arg_flag, which agree in these. */
-enum { KJI_DOMAIN_MIN = 1, KJI_DOMAIN_MAX = 2, KJI_DOMAIN_MIN_EXCLUSIVE = 4 };
+enum {
+    KJI_DOMAIN_MIN = 1,
+    KJI_DOMAIN_MAX = 2,
+    KJI_DOMAIN_MIN_EXCLUSIVE = 4,
+    KJI_DOMAIN_NOT_FINITE = 64 /* NaN and infinities fit, too */
+};
 
 enum { KJI_STRING_MAX = 4096 };
 

@@ -64,10 +64,12 @@ static void enqueue(kj_run *run, kji_command *command)
 }
 
 /* Whether the command, which changes nothing, is only counted, since its FIFO floods. */
-static bool is_hidden(const kji_command *command)
+static bool is_hidden(const kji_command *command, int state)
 {
     kji_flood *flood = command->sender.flood;
     const char *text = command->line ? command->line : command->verb_name;
+    if (command->verb && command->verb->is_remark && state == KJI_DONE)
+        return false;
     return flood && !kji_flood_admits(flood, kji_monotonic_ms(), text);
 }
 
@@ -75,7 +77,7 @@ static bool is_hidden(const kji_command *command)
 static void finish_at_once(kj_run *run, kji_command *command, int state,
                            struct json_object **ret_record)
 {
-    if (is_hidden(command)) {
+    if (is_hidden(command, state)) {
         run->last_seq--; /* the number goes to the next one */
         kji_command_free(command);
         *ret_record = NULL;
@@ -118,13 +120,13 @@ static int settle(kj_run *run, kji_command *command, kj_error *err)
     return verb->settle ? verb->settle(run, command, &command->result) : 0;
 }
 
-/* Whether it names what the program may still register: a sender may be quicker than the program.
- */
-static bool names_what_may_come(const kj_run *run, const kji_command *command)
+/* Whether what it was rejected for (`why`) may change: a sender may be quicker than the program,
+ * which still registers. */
+static bool names_what_may_come(const kj_run *run, const kji_command *command, int why)
 {
     if (kji_run_step(run) >= 0 || kji_run_epoch(run) >= 0)
         return false;
-    if (!command->verb)
+    if (!command->verb || why == KJ_EUNSUPPORTED)
         return true;
     if (!command->verb->takes_params || !command->args)
         return false;
@@ -135,6 +137,12 @@ static bool names_what_may_come(const kj_run *run, const kji_command *command)
             return true;
     }
     return false;
+}
+
+static void wait_for_epoch_end(const kj_run *run, kji_command *command)
+{
+    if (command->at.kind == KJI_AT_NOW && kji_run_needs_epoch_end(run, command))
+        command->at = (kji_at){KJI_AT_CURRENT_EPOCH, kji_run_epoch(run)};
 }
 
 int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, int parsed,
@@ -155,11 +163,13 @@ int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, 
         return reject(run, command, &why, ret_record, err);
     }
     int r = kji_verb_check(run, &run->own_verbs, command, &why);
-    if (r < 0 && names_what_may_come(run, command)) {
+    if (r < 0 && names_what_may_come(run, command, r)) {
         size_t used = strlen(why.message);
         snprintf(why.message + used, sizeof why.message - used,
                  " (the first step has not begun; the program may still register more)");
     }
+    if (r >= 0)
+        wait_for_epoch_end(run, command);
     if (r >= 0)
         r = settle(run, command, &why);
     if (r < 0)

@@ -56,7 +56,7 @@ static int help(kj_run *run, kji_client *client, struct json_object *params,
     const char *verb = kji_json_string(params, "verb");
     if (!verb && json_object_object_get_ex(params, "verb", NULL))
         return bad_params(err, "\"verb\" must be a string");
-    return kji_verbs_describe(&run->own_verbs, verb, ret_result, err);
+    return kji_verbs_describe(run, &run->own_verbs, verb, ret_result, err);
 }
 
 static int status(kj_run *run, kji_client *client, struct json_object *params,

@@ -61,9 +61,10 @@ int kj_call_set_result(kj_call *call, const char *json, kj_error *err)
     return 0;
 }
 
-static int begin_call(const kji_command *command, kj_call *call, kj_error *err)
+static int begin_call(const kji_command *command, struct json_object *args, kj_call *call,
+                      kj_error *err)
 {
-    KJI_CLEANUP(kji_freep) char *text = kji_json_text(command->args);
+    KJI_CLEANUP(kji_freep) char *text = kji_json_text(args);
     *call = (kj_call){.step = command->step, .epoch = command->epoch};
     if (!text)
         return kji_fail_memory(err);
@@ -73,14 +74,13 @@ static int begin_call(const kji_command *command, kj_call *call, kj_error *err)
     return r;
 }
 
-int kji_own_verb_carry_out(kj_run *run, kji_command *command, kj_error *err)
+int kji_call_program(kj_run *run, const kji_verb *verb, const kji_command *command,
+                     struct json_object *args, struct json_object **ret_result, kj_error *err)
 {
-    kji_run_record(run, command, KJI_APPLIED);
     kj_call call;
-    int r = begin_call(command, &call, err);
+    int r = begin_call(command, args, &call, err);
     if (r < 0)
         return r;
-    const kji_verb *verb = command->verb;
     kj_error inner = KJ_ERROR_INIT;
     kji_run_unlock(run);
     r = verb->user_run(verb->userdata, &call, &inner);
@@ -88,9 +88,15 @@ int kji_own_verb_carry_out(kj_run *run, kji_command *command, kj_error *err)
     if (r < 0)
         kji_fail(err, KJ_EFAILED, "%s", *inner.message ? inner.message : kj_error_text(r));
     else
-        command->result = json_object_get(call.result);
+        *ret_result = json_object_get(call.result);
     json_object_put(call.result);
     json_object_put(call.args);
     free(call.args_text);
     return r < 0 ? KJ_EFAILED : 0;
+}
+
+int kji_own_verb_carry_out(kj_run *run, kji_command *command, kj_error *err)
+{
+    kji_run_record(run, command, KJI_APPLIED);
+    return kji_call_program(run, command->verb, command, command->args, &command->result, err);
 }

@@ -94,7 +94,7 @@ void kji_run_tell_flood(kj_run *run, kji_fifo *fifo)
 
 const char *kji_run_state(const kj_run *run)
 {
-    if (__atomic_load_n(&run->stopped, __ATOMIC_RELAXED))
+    if (kji_run_is_stopping(run))
         return "stopping";
     return run->paused ? "paused" : "running";
 }

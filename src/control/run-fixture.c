@@ -302,6 +302,32 @@ struct json_object *fix_call(int fd, const char *method, const char *params)
     }
 }
 
+struct json_object *fix_command(int fd, const char *line)
+{
+    struct json_object *params = json_object_new_object();
+    json_object_object_add(params, "line", json_object_new_string(line));
+    struct json_object *answer = fix_call(fd, "command", json_object_to_json_string(params));
+    json_object_put(params);
+    return answer;
+}
+
+void fix_expect_state(int fd, const char *line, const char *state)
+{
+    struct json_object *record = fix_command(fd, line);
+    if (strcmp(fix_text(record, "state"), state) != 0)
+        fail_msg("%s: not %s but %s", line, state, json_object_to_json_string(record));
+    json_object_put(record);
+}
+
+void fix_expect_rejected(int fd, const char *line, const char *part_of_message)
+{
+    struct json_object *error = fix_command(fd, line);
+    assert_int_equal(fix_int(error, "code"), KJ_EREJECTED);
+    if (!strstr(fix_text(error, "message"), part_of_message))
+        fail_msg("%s: \"%s\" is not in \"%s\"", line, part_of_message, fix_text(error, "message"));
+    json_object_put(error);
+}
+
 struct json_object *fix_wait_event(int fd, const char *event, const char *state)
 {
     for (;;) {

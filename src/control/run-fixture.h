@@ -54,6 +54,10 @@ void fix_send(int fd, const char *line);
 /* Sends a request with `params` (JSON text) and returns its "result" or "error"; notifications in
  * between are dropped. */
 struct json_object *fix_call(int fd, const char *method, const char *params);
+/* Sends a line as a command; its record, or the error. */
+struct json_object *fix_command(int fd, const char *line);
+void fix_expect_state(int fd, const char *line, const char *state);
+void fix_expect_rejected(int fd, const char *line, const char *part_of_message);
 /* The next notification of `event` in `state` ("" = any). */
 struct json_object *fix_wait_event(int fd, const char *event, const char *state);
 

@@ -27,7 +27,7 @@ enum {
     KJI_PENDING_REFRESH = 2, /* a parameter is to be read anew */
     KJI_PENDING_WARNING = 4, /* a warning waits for the log hook */
     KJI_PENDING_LOOK = 8,    /* somebody asked whether the training still moves */
-    KJI_PENDING_STOPPED = 16 /* a stop was applied: for ever, so that every poll returns it */
+    KJI_PENDING_STOPPED = 16 /* an ending was applied: for ever, so that every poll returns it */
 };
 
 enum {
@@ -38,6 +38,20 @@ enum {
     KJI_NOTE_MAX = 4096
 };
 
+/* The newest checkpoint. */
+typedef struct kji_checkpoint {
+    char *path; /* NULL: none */
+    int64_t step;
+    int64_t epoch;
+} kji_checkpoint;
+
+/* A pause that holds. */
+typedef struct kji_hold {
+    int64_t seq;      /* of the command */
+    int64_t since_ms; /* by kji_monotonic_ms */
+    int64_t until_ms; /* then it is over by itself; 0: until somebody ends it */
+} kji_hold;
+
 struct kj_run {
     kj_run_cell cell; /* atomic */
 
@@ -45,14 +59,11 @@ struct kj_run {
     char *id;
     char *name;
     char *framework;
-    int64_t total_steps;
-    int64_t total_epochs;
     double start_time;
     struct json_object *json; /* run.json; read under the lock, since json-c keeps texts inside */
     kji_publication place;
     uint32_t flags;
 
-    int stopped;             /* atomic; set once */
     bool forked;             /* this is the copy in a child process: deaf */
     struct kj_run *next_run; /* forks.c */
 
@@ -66,13 +77,20 @@ struct kj_run {
     size_t queued_bytes;
     int64_t last_seq;
     kji_seen seen; /* command ids */
-    int64_t stop_seq;
-    char *stop_reason;
-    int ending;         /* enum kj_ending; atomic */
+    int64_t total_steps;
+    int64_t total_epochs;
+    int ending;         /* enum kj_ending; atomic; an abort may follow, nothing takes it back */
+    int64_t stop_seq;   /* of the command that ended the training */
+    char *stop_reason;  /* atomic */
+    char *first_reason; /* the stop's before an abort; somebody may still read it */
+    bool stop_saved;    /* a checkpoint was saved with it */
     int stop_validate;  /* as kj_run_stop_validate */
     uint32_t abilities; /* enum kj_ability */
+    char *refusal[KJI_N_STANDARD]; /* why the program refuses a standard verb; NULL: it does not */
+    kji_checkpoint checkpoint;
     char *resumed_from; /* constant */
     bool paused;
+    kji_hold hold;   /* while paused */
     bool is_visited; /* the training thread is at a safe point */
     bool is_ended;   /* kj_run_close has begun: no command is taken any more */
     char phase[KJI_PHASE_MAX + 1];
@@ -137,6 +155,18 @@ void kji_run_moved(kj_run *run);
 /* Reads the parameters that are stale, or all. Training thread, lock held, let go of meanwhile. */
 void kji_run_refresh(kj_run *run, bool all);
 
+/* "stop", "prune", "leave", "abort"; NULL for KJ_ENDING_NONE. */
+const char *kji_ending_name(int ending);
+/* What the safe points return after it. */
+int kji_ending_bits(int ending);
+/* Ends a pause whose time is over. Training thread, lock held. */
+void kji_run_look_at_hold(kj_run *run);
+/* How long the pause still lasts; -1: until somebody ends it. Lock held. */
+int64_t kji_run_hold_left_ms(const kj_run *run);
+/* Whether it waits for the end of an epoch, since the program can do it there only. Lock held. */
+bool kji_run_needs_epoch_end(const kj_run *run, const kji_command *command);
+
+struct json_object *kji_run_describe_checkpoint(const kj_run *run);
 struct json_object *kji_run_status(kj_run *run);
 struct json_object *kji_run_describe_params(kj_run *run);
 
@@ -162,6 +192,12 @@ static inline void kji_run_lock_second(kj_run *run)
 static inline void kji_run_unlock(kj_run *run)
 {
     pthread_mutex_unlock(&run->lock);
+}
+
+/* A stop was applied, or another ending. */
+static inline bool kji_run_is_stopping(const kj_run *run)
+{
+    return __atomic_load_n(&run->ending, __ATOMIC_RELAXED) != KJ_ENDING_NONE;
 }
 
 static inline int64_t kji_run_step(const kj_run *run)

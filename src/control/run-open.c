@@ -42,7 +42,11 @@ static void free_run(kj_run *run)
     kji_feed_done(&run->feed);
     kji_seen_done(&run->seen);
     json_object_put(run->json);
+    for (size_t k = 0; k < KJI_N_STANDARD; k++)
+        free(run->refusal[k]);
+    free(run->checkpoint.path);
     free(run->stop_reason);
+    free(run->first_reason);
     free(run->resumed_from);
     free(run->id);
     free(run->name);
@@ -368,6 +372,11 @@ static void journal_end(kj_run *run)
     json_object_object_add(fields, "step", json_object_new_int64(kji_run_step(run)));
     json_object_object_add(fields, "epoch", json_object_new_int64(kji_run_epoch(run)));
     json_object_object_add(fields, "stopped", json_object_new_boolean(stopped));
+    if (stopped)
+        json_object_object_add(fields, "ending",
+                               json_object_new_string(kji_ending_name(kj_run_ending(run))));
+    if (run->checkpoint.path)
+        json_object_object_add(fields, "checkpoint", kji_run_describe_checkpoint(run));
     if (*kj_run_stop_reason(run))
         json_object_object_add(fields, "reason",
                                kji_json_new_text(kj_run_stop_reason(run), KJI_REASON_MAX));

@@ -28,30 +28,19 @@ static int tear_down(void **state)
     return fix_tear_down(state);
 }
 
-/* Sends a line as a command; its record, or the error. */
 static struct json_object *command(const char *line)
 {
-    struct json_object *params = json_object_new_object();
-    json_object_object_add(params, "line", json_object_new_string(line));
-    struct json_object *answer = fix_call(conn, "command", json_object_to_json_string(params));
-    json_object_put(params);
-    return answer;
+    return fix_command(conn, line);
 }
 
 static void expect_state(const char *line, const char *state)
 {
-    struct json_object *record = command(line);
-    assert_string_equal(fix_text(record, "state"), state);
-    json_object_put(record);
+    fix_expect_state(conn, line, state);
 }
 
 static void expect_rejected(const char *line, const char *part_of_message)
 {
-    struct json_object *error = command(line);
-    assert_int_equal(fix_int(error, "code"), KJ_EREJECTED);
-    if (!strstr(fix_text(error, "message"), part_of_message))
-        fail_msg("%s: \"%s\" is not in \"%s\"", line, part_of_message, fix_text(error, "message"));
-    json_object_put(error);
+    fix_expect_rejected(conn, line, part_of_message);
 }
 
 /* The record with which the command just sent ends. */
@@ -125,8 +114,8 @@ static void test_unknown_things_name_the_nearest(void **state)
     expect_rejected("tick n=x", "no int");
     expect_rejected("tick loud=maybe", "no bool");
     expect_rejected("stop now", "takes no word");
-    expect_rejected("stop when=now", "takes no key");
-    expect_rejected("stop save=yes", "can save");
+    expect_rejected("stop when=now", "no key \"when\"; there is validate");
+    expect_rejected("resume when=now", "takes no key");
     expect_rejected("get lrr", "did you mean lr?");
     expect_rejected("resume at=step:4", "resume");
     expect_rejected("status at=epoch", "at once");

@@ -4,8 +4,10 @@
  * else is in visit.c. Opening and closing are in run-open.c.
  */
 #include "errors.h"
+#include "mem.h"
 #include "run-impl.h"
 #include "utf8.h"
+#include "verbs-builtin.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,12 +50,15 @@ int kj_run_end_epoch(kj_run *run, int64_t epoch)
 
 int kj_run_should_stop(const kj_run *run)
 {
-    return __atomic_load_n(&run->stopped, __ATOMIC_ACQUIRE) && !run->forked;
+    return kj_run_ending(run) != KJ_ENDING_NONE;
 }
 
 const char *kj_run_stop_reason(const kj_run *run)
 {
-    return kj_run_should_stop(run) && run->stop_reason ? run->stop_reason : "";
+    const char *reason = NULL;
+    if (kj_run_should_stop(run))
+        reason = __atomic_load_n(&run->stop_reason, __ATOMIC_ACQUIRE);
+    return reason ? reason : "";
 }
 
 void kj_run_declare(kj_run *run, uint32_t abilities)
@@ -190,6 +195,19 @@ int kj_run_add_verb(kj_run *run, const kj_verb *verb, kj_error *err)
 
 int kj_run_refuse_verb(kj_run *run, const char *verb, const char *reason, kj_error *err)
 {
-    (void)run, (void)reason;
-    return kji_fail(err, KJ_EARG, "verb %s cannot be refused", verb);
+    int standard = kji_standard_find(verb ? verb : "");
+    if (!standard)
+        return kji_fail(err, KJ_EARG,
+                        "verb %.80s cannot be refused; checkpoint, evaluate, extend, pause can",
+                        verb ? verb : "NULL");
+    if (run->forked)
+        return 0;
+    char *copy = reason ? strndup(reason, KJI_REASON_MAX) : NULL;
+    if (reason && !copy)
+        return kji_fail_memory(err);
+    kji_run_lock(run);
+    free(run->refusal[standard]);
+    run->refusal[standard] = copy;
+    kji_run_unlock(run);
+    return 0;
 }

@@ -61,10 +61,42 @@ static void test_earlier_only_where_it_is_known(void **state)
     assert_true(kji_at_is_earlier(&current, &epoch1));
 }
 
+static void test_durations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } good[] = {{"90", 90000},    {"90s", 90000}, {"15m", 900000},       {"2H", 7200000},
+                {"1d", 86400000}, {"0.25s", 250}, {"365d", 31536000000}, {"1.5h", 5400000}};
+    static const char *const bad[] = {"",
+                                      "0",
+                                      "s",
+                                      "-1s",
+                                      "1w",
+                                      "1 s",
+                                      "inf",
+                                      "nan",
+                                      "1e3",
+                                      "366d",
+                                      "1.2.3",
+                                      "1ms",
+                                      "99999999999999999d"};
+    int64_t ms = 0;
+    for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
+        assert_int_equal(kji_duration_parse(good[k].text, &ms, NULL), 0);
+        assert_int_equal(ms, good[k].ms);
+    }
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
+        assert_int_equal(kji_duration_parse(bad[k], &ms, NULL), KJ_EREJECTED);
+    assert_int_equal(ms, good[7].ms);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_durations),
         cmocka_unit_test(test_due_at_or_after),
         cmocka_unit_test(test_earlier_only_where_it_is_known),
     };

@@ -39,6 +39,33 @@ int kji_at_parse(const char *text, kji_at *ret_at, kj_error *err)
     return 0;
 }
 
+static double unit_ms(const char *unit)
+{
+    static const struct {
+        const char *name;
+        double ms;
+    } units[] = {{"", 1e3}, {"s", 1e3}, {"m", 60e3}, {"h", 3600e3}, {"d", 86400e3}};
+    for (size_t k = 0; k < sizeof units / sizeof *units; k++)
+        if (strcasecmp(unit, units[k].name) == 0)
+            return units[k].ms;
+    return 0;
+}
+
+int kji_duration_parse(const char *text, int64_t *ret_ms, kj_error *err)
+{
+    size_t size = strspn(text, "0123456789.");
+    double number, ms = 0;
+    if (kji_parse_double(text, size, &number))
+        ms = number * unit_ms(text + size);
+    if (!(ms >= 1 && ms <= KJI_DURATION_DAYS_MAX * 86400e3))
+        return kji_fail(err, KJ_EREJECTED,
+                        "%.60s: a time is a number with s, m, h or d behind it, like 90s or 15m; "
+                        "more than 0, and at most %d days",
+                        *text ? text : "\"\"", KJI_DURATION_DAYS_MAX);
+    *ret_ms = (int64_t)ms;
+    return 0;
+}
+
 const char *kji_at_text(const kji_at *at, char text[KJI_AT_TEXT])
 {
     switch (at->kind) {

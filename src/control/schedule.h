@@ -19,11 +19,14 @@ typedef struct kji_at {
     int64_t n;
 } kji_at;
 
-enum { KJI_AT_TEXT = 32 };
+enum { KJI_AT_TEXT = 32, KJI_DURATION_DAYS_MAX = 365 };
 
 /* "now", "step:N", "epoch", "epoch:N". KJ_EREJECTED. */
 int kji_at_parse(const char *text, kji_at *ret_at, kj_error *err);
 const char *kji_at_text(const kji_at *at, char text[KJI_AT_TEXT]);
+
+/* "90", "90s", "15m", "1.5h", "1d": more than 0, at most a year. KJ_EREJECTED. */
+int kji_duration_parse(const char *text, int64_t *ret_ms, kj_error *err);
 
 /* Where the training is when it looks for what is due. */
 enum kji_place_kind { KJI_PLACE_POLL, KJI_PLACE_STEP_BEGIN, KJI_PLACE_EPOCH_END };

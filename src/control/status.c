@@ -55,6 +55,15 @@ static struct json_object *param_values(const kj_run *run)
     return values;
 }
 
+struct json_object *kji_run_describe_checkpoint(const kj_run *run)
+{
+    struct json_object *object = json_object_new_object();
+    json_object_object_add(object, "path", kji_json_new_text(run->checkpoint.path, KJI_STRING_MAX));
+    add_int(object, "step", run->checkpoint.step);
+    add_int(object, "epoch", run->checkpoint.epoch);
+    return object;
+}
+
 struct json_object *kji_run_status(kj_run *run)
 {
     struct json_object *status = json_object_new_object();
@@ -69,6 +78,8 @@ struct json_object *kji_run_status(kj_run *run)
     add_int(status, "total_epochs", run->total_epochs);
     json_object_object_add(status, "start_time", kji_json_new_double(run->start_time));
     json_object_object_add(status, "idle_s", kji_json_new_double(idle_seconds(run)));
+    if (run->checkpoint.path)
+        json_object_object_add(status, "checkpoint", kji_run_describe_checkpoint(run));
     json_object_object_add(status, "metrics", kji_metrics_describe(&run->metrics));
     json_object_object_add(status, "params", param_values(run));
     json_object_object_add(status, "scheduled", scheduled(run));

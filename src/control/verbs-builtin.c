@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each verb does. Questions are answered from what the helper thread knows; the others act in
- * the training thread (visit.c calls them at a safe point). A stop meets other stops in four ways:
- * one that was applied settles the new one at once; one that acts earlier, or at the same place,
- * stays and the new one is done together with it; one that acts later is replaced; and where the
- * order cannot be known (a step and an epoch), both wait and the first to act ends the other.
+ * The table of verbs, and the small ones. Questions are answered from what the helper thread knows;
+ * `set` and what stands in endings.c, pause.c and standard-verbs.c acts in the training thread
+ * (visit.c calls it at a safe point).
  */
 #include "verbs-builtin.h"
 
@@ -29,7 +27,7 @@ static int help_answer(kj_run *run, kji_command *command, struct json_object **r
     const char *name = NULL;
     if (command->words)
         name = json_object_get_string(json_object_array_get_idx(command->words, 0));
-    return kji_verbs_describe(&run->own_verbs, name, ret_result, err);
+    return kji_verbs_describe(run, &run->own_verbs, name, ret_result, err);
 }
 
 static int status_answer(kj_run *run, kji_command *command, struct json_object **ret_result,
@@ -236,143 +234,60 @@ static int set_carry_out(kj_run *run, kji_command *command, kj_error *err)
     return r;
 }
 
-static struct json_object *already(const char *what, int64_t seq)
-{
-    struct json_object *result = json_object_new_object();
-    json_object_object_add(result, what, json_object_new_boolean(true));
-    if (seq > 0)
-        json_object_object_add(result, "seq", json_object_new_int64(seq));
-    return result;
-}
-
-static bool is_stop(const kji_command *command)
-{
-    return strcmp(command->verb_name, "stop") == 0;
-}
-
-/* Takes every other stop that `which` names out of the queue, and ends it in `state`. */
-static void end_other_stops(kj_run *run, const kji_command *command, int state,
-                            bool (*which)(const kji_command *other, const kji_command *command))
-{
-    kji_command **link = &run->queue;
-    while (*link) {
-        kji_command *other = *link;
-        if (other == command || !is_stop(other) || !which(other, command)) {
-            link = &other->next;
-            continue;
-        }
-        *link = other->next;
-        if (!*link)
-            run->queue_end = link;
-        run->n_queued--;
-        run->queued_bytes -= other->size;
-        if (state == KJI_EXPIRED)
-            other->error =
-                kji_format("replaced by the earlier stop with seq %lld", (long long)command->seq);
-        else
-            other->result = already("already_stopping", command->seq);
-        kji_run_finish(run, other, state);
-    }
-}
-
-static bool acts_later(const kji_command *other, const kji_command *command)
-{
-    return kji_at_is_earlier(&command->at, &other->at);
-}
-
-static bool any_other(const kji_command *other, const kji_command *command)
-{
-    (void)other, (void)command;
-    return true;
-}
-
-static int stop_settle(kj_run *run, kji_command *command, struct json_object **ret_result)
-{
-    if (__atomic_load_n(&run->stopped, __ATOMIC_RELAXED)) {
-        *ret_result = already("already_stopping", run->stop_seq);
-        return 1;
-    }
-    end_other_stops(run, command, KJI_EXPIRED, acts_later);
-    return 0;
-}
-
-static int stop_carry_out(kj_run *run, kji_command *command, kj_error *err)
-{
-    (void)err;
-    run->stop_seq = command->seq;
-    run->stop_reason = strdup(command->reason ? command->reason : "");
-    kji_run_record(run, command, KJI_APPLIED);
-    __atomic_store_n(&run->stopped, 1, __ATOMIC_RELEASE);
-    kji_run_pend(run, KJI_PENDING_STOPPED);
-    end_other_stops(run, command, KJI_DONE, any_other);
-    kji_run_tell_state(run, "stopping");
-    return 0;
-}
-
-static bool is_queued(const kj_run *run, const char *verb)
-{
-    for (const kji_command *command = run->queue; command; command = command->next)
-        if (strcmp(command->verb_name, verb) == 0)
-            return true;
-    return false;
-}
-
-static int pause_check(kj_run *run, kji_command *command, kj_error *err)
-{
-    (void)command;
-    if (__atomic_load_n(&run->stopped, __ATOMIC_RELAXED))
-        return kji_fail(err, KJ_EREJECTED, "the run is stopping; it cannot be paused");
-    return 0;
-}
-
-static int pause_settle(kj_run *run, kji_command *command, struct json_object **ret_result)
-{
-    if (!run->paused || command->at.kind != KJI_AT_NOW || is_queued(run, "resume"))
-        return 0;
-    *ret_result = already("already_paused", 0);
-    return 1;
-}
-
-static int pause_carry_out(kj_run *run, kji_command *command, kj_error *err)
-{
-    int r = pause_check(run, command, err);
-    if (r < 0)
-        return r;
-    kji_run_record(run, command, KJI_APPLIED);
-    if (!run->paused)
-        kji_run_tell_state(run, "paused");
-    run->paused = true;
-    return 0;
-}
-
-static int resume_check(kj_run *run, kji_command *command, kj_error *err)
+static int note_check(kj_run *run, kji_command *command, kj_error *err)
 {
     (void)run;
-    if (command->at.kind != KJI_AT_NOW)
-        return kji_fail(err, KJ_EREJECTED,
-                        "resume cannot have at=: a paused training reaches no step");
-    return 0;
+    return command->words ? 0 : kji_fail(err, KJ_EREJECTED, "note needs a text");
 }
 
-static int resume_settle(kj_run *run, kji_command *command, struct json_object **ret_result)
+/* Its line in the journal is all that it does. */
+static int note_settle(kj_run *run, kji_command *command, struct json_object **ret_result)
 {
-    (void)command;
-    if (run->paused || is_queued(run, "pause"))
-        return 0;
-    *ret_result = already("not_paused", 0);
+    (void)run, (void)command, (void)ret_result;
     return 1;
 }
 
-static int resume_carry_out(kj_run *run, kji_command *command, kj_error *err)
-{
-    (void)err;
-    kji_run_record(run, command, KJI_APPLIED);
-    bool was_paused = run->paused;
-    run->paused = false;
-    if (was_paused)
-        kji_run_tell_state(run, kji_run_state(run));
-    return 0;
-}
+#define VALIDATE_ARG                                                        \
+    {                                                                       \
+        .name = "validate",                                                 \
+        .help = "whether the validation that the loop would still make is " \
+                "wanted",                                                   \
+        .domain = {                                                         \
+            .type = KJ_TYPE_BOOL                                            \
+        }                                                                   \
+    }
+
+static const kji_verb_arg stop_args[] = {VALIDATE_ARG};
+
+static const kji_verb_arg prune_args[] = {
+    {.name = "rule", .help = "the rule that decided", .domain = {.type = KJ_TYPE_STRING}},
+    {.name = "value",
+     .help = "what it saw",
+     .domain = {.type = KJ_TYPE_FLOAT, .flags = KJI_DOMAIN_NOT_FINITE}},
+    {.name = "threshold",
+     .help = "what it compared that with",
+     .domain = {.type = KJ_TYPE_FLOAT, .flags = KJI_DOMAIN_NOT_FINITE}},
+    VALIDATE_ARG,
+};
+
+static const kji_verb_arg pause_args[] = {
+    {.name = "level",
+     .help = "hold: waits; leave: saves a checkpoint and ends the process, to be started again",
+     .domain = {.type = KJ_TYPE_STRING}},
+    {.name = "for",
+     .help = "goes on by itself after this time: 90s, 15m, 2h, 1d",
+     .domain = {.type = KJ_TYPE_STRING}},
+};
+
+#define COUNT_DOMAIN                                                                         \
+    {                                                                                        \
+        .type = KJ_TYPE_INT, .flags = KJI_DOMAIN_MIN | KJI_DOMAIN_MAX, .min = 1, .max = 1e12 \
+    }
+
+static const kji_verb_arg extend_args[] = {
+    {.name = "epochs", .help = "so many epochs more", .domain = COUNT_DOMAIN},
+    {.name = "steps", .help = "so many steps more", .domain = COUNT_DOMAIN},
+};
 
 const kji_verb kji_builtin_verbs[] = {
     {.name = "ping", .help = "ping: is the run there?", .answer = ping_answer},
@@ -398,21 +313,73 @@ const kji_verb kji_builtin_verbs[] = {
      .carry_out = set_carry_out},
     {.name = "stop",
      .has_kept_room = true,
-     .help = "stop: asks the training to leave its loop; what it does after the loop is done",
-     .settle = stop_settle,
-     .carry_out = stop_carry_out},
+     .takes_save = true,
+     .ending = KJ_ENDING_STOP,
+     .help = "stop [save=yes] [validate=yes/no]: asks the training to leave its loop",
+     .args = stop_args,
+     .n_args = 1,
+     .check = kji_stop_check,
+     .settle = kji_stop_settle,
+     .carry_out = kji_stop_carry_out},
+    {.name = "abort",
+     .has_kept_room = true,
+     .ending = KJ_ENDING_ABORT,
+     .help = "abort: leaves at once, without validation, checkpoint or the end of the epoch",
+     .why_not = kji_abort_why_not,
+     .settle = kji_abort_settle,
+     .carry_out = kji_abort_carry_out},
+    {.name = "prune",
+     .has_kept_room = true,
+     .takes_save = true,
+     .ending = KJ_ENDING_PRUNE,
+     .help = "prune [rule=TEXT] [value=X] [threshold=X] [save=yes] [validate=yes/no]: a stop by a "
+             "rule",
+     .args = prune_args,
+     .n_args = sizeof prune_args / sizeof *prune_args,
+     .check = kji_stop_check,
+     .settle = kji_stop_settle,
+     .carry_out = kji_stop_carry_out},
     {.name = "pause",
      .has_kept_room = true,
-     .help = "pause: the training waits until resume or stop, and answers meanwhile",
-     .check = pause_check,
-     .settle = pause_settle,
-     .carry_out = pause_carry_out},
+     .takes_save = true,
+     .standard = KJI_PAUSE,
+     .ending = KJ_ENDING_LEAVE,
+     .help = "pause [for=TIME] [level=hold/leave] [save=yes]: the training waits until resume or "
+             "stop, and answers meanwhile",
+     .args = pause_args,
+     .n_args = sizeof pause_args / sizeof *pause_args,
+     .why_not = kji_standard_why_not,
+     .check = kji_pause_check,
+     .settle = kji_pause_settle,
+     .carry_out = kji_pause_carry_out},
     {.name = "resume",
      .has_kept_room = true,
      .help = "resume: ends a pause",
-     .check = resume_check,
-     .settle = resume_settle,
-     .carry_out = resume_carry_out},
+     .check = kji_resume_check,
+     .settle = kji_resume_settle,
+     .carry_out = kji_resume_carry_out},
+    {.name = "checkpoint",
+     .standard = KJI_CHECKPOINT,
+     .help = "checkpoint: saves all that a resumed training needs",
+     .why_not = kji_standard_why_not},
+    {.name = "evaluate",
+     .standard = KJI_EVALUATE,
+     .help = "evaluate: measures the model as it is now",
+     .why_not = kji_standard_why_not},
+    {.name = "extend",
+     .standard = KJI_EXTEND,
+     .help = "extend epochs=N or steps=N: trains so much longer",
+     .args = extend_args,
+     .n_args = sizeof extend_args / sizeof *extend_args,
+     .why_not = kji_standard_why_not,
+     .check = kji_extend_check},
+    {.name = "note",
+     .has_kept_room = true,
+     .is_remark = true,
+     .help = "note TEXT...: a remark for the journal and those who watch",
+     .max_words = KJI_WORDS_MAX,
+     .check = note_check,
+     .settle = note_settle},
 };
 
 const size_t kji_n_builtin_verbs = sizeof kji_builtin_verbs / sizeof *kji_builtin_verbs;

@@ -27,6 +27,8 @@ void kji_own_verbs_done(kji_own_verbs *verbs)
 {
     for (size_t k = 0; k < verbs->n; k++)
         free_own_verb(verbs->item[k]);
+    for (size_t k = 0; k < KJI_N_STANDARD; k++)
+        free_own_verb(verbs->provided[k]);
     free(verbs->item);
     *verbs = (kji_own_verbs){0};
 }
@@ -68,6 +70,30 @@ static int copy_args(const kj_verb *from, kji_verb *verb, kj_error *err)
     return 0;
 }
 
+/* What the table declares for a standard verb. */
+static int copy_declared(const kji_verb *from, kji_verb *verb, kj_error *err)
+{
+    kji_verb_arg *args = calloc(from->n_args + 1, sizeof *args);
+    if (!args)
+        return kji_fail_memory(err);
+    verb->args = args;
+    verb->n_args = from->n_args;
+    for (size_t k = 0; k < from->n_args; k++) {
+        args[k] = from->args[k];
+        args[k].name = strdup(from->args[k].name);
+        args[k].help = strdup(from->args[k].help);
+        if (!args[k].name || !args[k].help)
+            return kji_fail_memory(err);
+    }
+    return 0;
+}
+
+/* A standard verb for which there is no function yet. */
+static bool is_to_be_provided(const kji_verb *verb)
+{
+    return verb && verb->standard && !verb->carry_out;
+}
+
 static int check_own_verb(const kji_own_verbs *verbs, const kj_verb *from, kj_error *err)
 {
     int r = kji_check_size(from->size, sizeof *from, "kj_verb", err);
@@ -84,11 +110,42 @@ static int check_own_verb(const kji_own_verbs *verbs, const kj_verb *from, kj_er
         return kji_fail(err, KJ_EARG, "verb %s: `run` is NULL", name);
     if (from->n_args > KJI_ARGS_MAX || (from->n_args && !from->args))
         return kji_fail(err, KJ_EARG, "verb %s: 0 to %d arguments", name, KJI_ARGS_MAX);
-    if (kji_verb_find(verbs, name))
+    const kji_verb *there = kji_verb_find(verbs, name);
+    if (there && !is_to_be_provided(there))
         return kji_fail(err, KJ_EEXIST, "there is a verb %s already", name);
+    if (there && there->n_args && from->n_args)
+        return kji_fail(err, KJ_EARG, "the arguments of %s are declared already", name);
     if (verbs->n == KJI_VERBS_MAX)
         return kji_fail(err, KJ_ERANGE, "more than %d own verbs", KJI_VERBS_MAX);
     return 0;
+}
+
+static int new_own_verb(const kj_verb *from, const kji_verb *standard, kji_verb **ret_verb,
+                        kj_error *err)
+{
+    kji_verb *verb = calloc(1, sizeof *verb);
+    if (!verb)
+        return kji_fail_memory(err);
+    if (standard)
+        *verb = *standard;
+    verb->own = !standard;
+    verb->name = strdup(from->name);
+    const char *help = standard ? standard->help : "";
+    verb->help = strndup(from->help ? from->help : help, KJI_STRING_MAX);
+    verb->args = NULL;
+    verb->at_epoch_end = from->flags & KJ_VERB_AT_EPOCH_END;
+    verb->carry_out = standard ? kji_standard_carry_out : kji_own_verb_carry_out;
+    verb->user_run = from->run;
+    verb->userdata = from->userdata;
+    int r = verb->name && verb->help ? 0 : kji_fail_memory(err);
+    if (r >= 0)
+        r = standard && standard->n_args ? copy_declared(standard, verb, err)
+                                         : copy_args(from, verb, err);
+    if (r < 0)
+        free_own_verb(verb);
+    else
+        *ret_verb = verb;
+    return r;
 }
 
 int kji_own_verbs_add(kji_own_verbs *verbs, const kj_verb *from, kj_error *err)
@@ -96,30 +153,26 @@ int kji_own_verbs_add(kji_own_verbs *verbs, const kj_verb *from, kj_error *err)
     int r = check_own_verb(verbs, from, err);
     if (r < 0)
         return r;
-    kji_verb *verb = calloc(1, sizeof *verb);
-    if (!verb)
+    const kji_verb *standard = kji_verb_find(verbs, from->name);
+    kji_verb *verb = NULL;
+    if (!kji_reserve(&verbs->item, &verbs->capacity, verbs->n + 1, sizeof *verbs->item))
         return kji_fail_memory(err);
-    verb->own = true;
-    verb->name = strdup(from->name);
-    verb->help = strndup(from->help ? from->help : "", KJI_STRING_MAX);
-    verb->carry_out = kji_own_verb_carry_out;
-    verb->user_run = from->run;
-    verb->userdata = from->userdata;
-    r = verb->name && verb->help ? copy_args(from, verb, err) : kji_fail_memory(err);
-    if (r >= 0 && !kji_reserve(&verbs->item, &verbs->capacity, verbs->n + 1, sizeof *verbs->item))
-        r = kji_fail_memory(err);
-    if (r < 0) {
-        free_own_verb(verb);
+    r = new_own_verb(from, standard, &verb, err);
+    if (r < 0)
         return r;
-    }
-    verbs->item[verbs->n++] = verb;
+    if (standard)
+        verbs->provided[standard->standard] = verb;
+    else
+        verbs->item[verbs->n++] = verb;
     return 0;
 }
 
 static const kji_verb *verb_at(const kji_own_verbs *own, size_t index)
 {
-    if (index < kji_n_builtin_verbs)
-        return &kji_builtin_verbs[index];
+    if (index < kji_n_builtin_verbs) {
+        const kji_verb *verb = &kji_builtin_verbs[index];
+        return own->provided[verb->standard] ? own->provided[verb->standard] : verb;
+    }
     index -= kji_n_builtin_verbs;
     return index < own->n ? own->item[index] : NULL;
 }
@@ -167,12 +220,22 @@ static const kji_verb_arg *find_arg(const kji_verb *verb, const char *name)
 static int fail_unknown_arg(const kji_verb *verb, const char *name, kj_error *err)
 {
     if (verb->n_args == 0)
-        return kji_fail(err, KJ_EREJECTED, "%s takes no key \"%.80s\"", verb->name, name);
+        return kji_fail(err, KJ_EREJECTED, "%s takes no key \"%.80s\"%s", verb->name, name,
+                        verb->is_remark ? "; put the text in double quotes" : "");
     const char *known[KJI_ARGS_MAX];
     for (size_t k = 0; k < verb->n_args; k++)
         known[k] = verb->args[k].name;
     kji_fail_unknown(err, KJ_EREJECTED, "key", name, known, verb->n_args);
     return kji_fail_prefix(err, KJ_EREJECTED, "%s", verb->name);
+}
+
+int kji_verb_check_required(const kji_verb *verb, struct json_object *args, kj_error *err)
+{
+    for (size_t k = 0; k < verb->n_args; k++)
+        if (verb->args[k].required && !json_object_object_get_ex(args, verb->args[k].name, NULL))
+            return kji_fail(err, KJ_EREJECTED, "%s needs %s=%s", verb->name, verb->args[k].name,
+                            kji_type_name(verb->args[k].domain.type));
+    return 0;
 }
 
 static int check_args(const kji_verb *verb, kji_command *command, kj_error *err)
@@ -190,10 +253,8 @@ static int check_args(const kji_verb *verb, kji_command *command, kj_error *err)
         if (r >= 0)
             json_object_object_add(typed, name, kji_json_new_value(&value));
     }
-    for (size_t k = 0; r >= 0 && k < verb->n_args; k++)
-        if (verb->args[k].required && !json_object_object_get_ex(typed, verb->args[k].name, NULL))
-            r = kji_fail(err, KJ_EREJECTED, "%s needs %s=%s", verb->name, verb->args[k].name,
-                         kji_type_name(verb->args[k].domain.type));
+    if (r >= 0)
+        r = kji_verb_check_required(verb, typed, err);
     if (r < 0) {
         json_object_put(typed);
         return r;
@@ -203,16 +264,27 @@ static int check_args(const kji_verb *verb, kji_command *command, kj_error *err)
     return 0;
 }
 
+int kji_verb_check_can(const kj_run *run, const kji_verb *verb, kj_error *err)
+{
+    const char *why = verb->why_not ? verb->why_not(run, verb) : NULL;
+    return why ? kji_fail(err, KJ_EUNSUPPORTED, "%s: %s", verb->name, why) : 0;
+}
+
 int kji_verb_check(kj_run *run, const kji_own_verbs *own, kji_command *command, kj_error *err)
 {
     const kji_verb *verb = kji_verb_find(own, command->verb_name);
     if (!verb)
         return kji_verb_fail_unknown(own, command->verb_name, err);
     command->verb = verb;
-    if (verb->answer && command->at.kind != KJI_AT_NOW)
+    if ((verb->answer || verb->is_remark) && command->at.kind != KJI_AT_NOW)
         return kji_fail(err, KJ_EREJECTED,
                         "%s is answered at once; it cannot have at=", verb->name);
-    int r = check_words(verb, command, err);
+    if (command->save && !verb->takes_save)
+        return kji_fail(err, KJ_EREJECTED, "%s takes no save=; stop, prune and pause do",
+                        verb->name);
+    int r = kji_verb_check_can(run, verb, err);
+    if (r >= 0)
+        r = check_words(verb, command, err);
     if (r >= 0 && !verb->takes_params)
         r = check_args(verb, command, err);
     if (r >= 0 && verb->check)
@@ -230,8 +302,9 @@ static struct json_object *describe_arg(const kji_verb_arg *arg)
     return object;
 }
 
-static struct json_object *describe_verb(const kji_verb *verb)
+static struct json_object *describe_verb(const kj_run *run, const kji_verb *verb)
 {
+    const char *why_not = verb->why_not ? verb->why_not(run, verb) : NULL;
     struct json_object *object = json_object_new_object();
     struct json_object *args = json_object_new_array();
     for (size_t k = 0; k < verb->n_args; k++)
@@ -240,11 +313,13 @@ static struct json_object *describe_verb(const kji_verb *verb)
     json_object_object_add(object, "help", kji_json_new_text(verb->help, KJI_STRING_MAX));
     json_object_object_add(object, "own", json_object_new_boolean(verb->own));
     json_object_object_add(object, "args", args);
+    if (why_not)
+        json_object_object_add(object, "why_not", kji_json_new_text(why_not, KJI_STRING_MAX));
     return object;
 }
 
-int kji_verbs_describe(const kji_own_verbs *own, const char *name, struct json_object **ret_result,
-                       kj_error *err)
+int kji_verbs_describe(const kj_run *run, const kji_own_verbs *own, const char *name,
+                       struct json_object **ret_result, kj_error *err)
 {
     if (name && !kji_verb_find(own, name))
         return kji_verb_fail_unknown(own, name, err);
@@ -252,7 +327,7 @@ int kji_verbs_describe(const kji_own_verbs *own, const char *name, struct json_o
     const kji_verb *verb;
     for (size_t k = 0; (verb = verb_at(own, k)); k++)
         if (!name || strcmp(verb->name, name) == 0)
-            json_object_array_add(list, describe_verb(verb));
+            json_object_array_add(list, describe_verb(run, verb));
     struct json_object *result = json_object_new_object();
     json_object_object_add(result, "verbs", list);
     *ret_result = result;

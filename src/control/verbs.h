@@ -13,6 +13,16 @@
 
 enum { KJI_VERBS_MAX = 256, KJI_ARGS_MAX = 64 };
 
+/* The standard verbs that a program may refuse, and what they are to it. */
+enum kji_standard {
+    KJI_NOT_STANDARD,
+    KJI_CHECKPOINT, /* these three it provides itself */
+    KJI_EVALUATE,
+    KJI_EXTEND,
+    KJI_PAUSE,
+    KJI_N_STANDARD
+};
+
 typedef struct kji_verb_arg {
     const char *name;
     const char *help;
@@ -27,11 +37,20 @@ typedef struct kji_verb {
     size_t max_words;
     bool has_kept_room; /* is taken in although the queue is full */
     bool takes_params;  /* its keys are names of parameters, checked by its own `check` */
+    bool takes_save;    /* save=yes */
+    bool is_remark;     /* its line in the journal is what it is for: never only counted */
+    bool at_epoch_end;  /* the program can do it there only */
+    int standard;       /* enum kji_standard; nobody provides it while carry_out is NULL */
+    int ending;         /* enum kj_ending; of pause only with level=leave */
     const kji_verb_arg *args;
     size_t n_args;
 
+    /* Why the program cannot do it, borrowed from the run; NULL when it can. May be NULL: any can.
+     */
+    const char *(*why_not)(const kj_run *run, const struct kji_verb *verb);
+
     /* Helper thread. Checks what the declared words and arguments do not say; may be NULL.
-     * KJ_EREJECTED. */
+     * KJ_EREJECTED, or KJ_EUNSUPPORTED for what this program cannot do. */
     int (*check)(kj_run *run, kji_command *command, kj_error *err);
 
     /* Helper thread. Not NULL for a verb that is a question: its answer, at once. */
@@ -55,6 +74,7 @@ typedef struct kji_own_verbs {
     kji_verb **item;
     size_t n;
     size_t capacity;
+    kji_verb *provided[KJI_N_STANDARD]; /* NULL where the program provides none */
 } kji_own_verbs;
 
 void kji_own_verbs_done(kji_own_verbs *verbs);
@@ -66,12 +86,18 @@ const kji_verb *kji_verb_find(const kji_own_verbs *own, const char *name);
 /* KJ_EREJECTED with the nearest name and the list. */
 int kji_verb_fail_unknown(const kji_own_verbs *own, const char *name, kj_error *err);
 
+/* KJ_EUNSUPPORTED with the reason when the program cannot do it. */
+int kji_verb_check_can(const kj_run *run, const kji_verb *verb, kj_error *err);
+
+/* KJ_EREJECTED when a required argument is missing in `args`. */
+int kji_verb_check_required(const kji_verb *verb, struct json_object *args, kj_error *err);
+
 /* Finds the verb of a command and checks words and arguments against it; arguments get their types.
- * KJ_EREJECTED. */
+ * KJ_EREJECTED, or KJ_EUNSUPPORTED for what this program cannot do. */
 int kji_verb_check(kj_run *run, const kji_own_verbs *own, kji_command *command, kj_error *err);
 
 /* The protocol's answer to help: of all verbs, or of one. KJ_EREJECTED for an unknown one. */
-int kji_verbs_describe(const kji_own_verbs *own, const char *name, struct json_object **ret_result,
-                       kj_error *err);
+int kji_verbs_describe(const kj_run *run, const kji_own_verbs *own, const char *name,
+                       struct json_object **ret_result, kj_error *err);
 
 #endif

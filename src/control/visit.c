@@ -28,7 +28,7 @@ void kji_run_moved(kj_run *run)
 void kji_run_update_due(kj_run *run)
 {
     int64_t due_step = INT64_MAX;
-    bool now = run->paused && !__atomic_load_n(&run->stopped, __ATOMIC_RELAXED);
+    bool now = run->paused && !kji_run_is_stopping(run);
     for (const kji_command *command = run->queue; command; command = command->next) {
         if (command->at.kind == KJI_AT_NOW)
             now = true;
@@ -48,6 +48,14 @@ void kji_run_wake_training(kj_run *run)
         eventfd_write(run->wake_fd, 1);
 }
 
+/* A step has come at which the command was to be carried out, and the program can do it at the end
+ * of an epoch only. */
+static void put_off(kj_run *run, kji_command *command)
+{
+    command->at = (kji_at){KJI_AT_EPOCH, kji_run_epoch(run)};
+    kji_run_record(run, command, KJI_SCHEDULED);
+}
+
 /* Takes the first command that is due out of the queue; NULL when there is none. */
 static kji_command *take_due(kj_run *run, const kji_place *place, int64_t last_seq)
 {
@@ -55,6 +63,10 @@ static kji_command *take_due(kj_run *run, const kji_place *place, int64_t last_s
         kji_command *command = *link;
         if (command->seq > last_seq || !kji_at_is_due(&command->at, place))
             continue;
+        if (place->kind != KJI_PLACE_EPOCH_END && kji_run_needs_epoch_end(run, command)) {
+            put_off(run, command);
+            continue;
+        }
         *link = command->next;
         if (!*link)
             run->queue_end = link;
@@ -76,7 +88,9 @@ static void carry_out_due(kj_run *run, const kji_place *place)
         command->has_place = true;
         command->place = kji_place_name(place->kind);
         kj_error err = KJ_ERROR_INIT;
-        int r = command->verb->carry_out(run, command, &err);
+        int r = kji_verb_check_can(run, command->verb, &err);
+        if (r >= 0)
+            r = command->verb->carry_out(run, command, &err);
         if (r < 0)
             command->error = strdup(err.message);
         kji_run_finish(run, command, r < 0 ? KJI_FAILED : KJI_DONE);
@@ -118,11 +132,14 @@ void kji_run_refresh(kj_run *run, bool all)
 static bool wait_in_pause(kj_run *run)
 {
     struct pollfd wake = {.fd = run->wake_fd, .events = POLLIN};
-    kji_run_unlock(run);
     bool interruptible = run->flags & KJ_RUN_INTERRUPTIBLE;
+    int64_t left = kji_run_hold_left_ms(run);
     /* A handler may also have run just before poll(2), which then knows nothing of it. */
-    int r = poll(&wake, 1, interruptible ? LOOK_MS : -1);
-    bool interrupted = interruptible && (r == 0 || (r < 0 && errno == EINTR));
+    bool looks = interruptible && (left < 0 || left > LOOK_MS);
+    int timeout_ms = looks ? LOOK_MS : left > INT32_MAX ? INT32_MAX : (int)left;
+    kji_run_unlock(run);
+    int r = poll(&wake, 1, timeout_ms);
+    bool interrupted = interruptible && ((r == 0 && looks) || (r < 0 && errno == EINTR));
     if (r > 0) {
         eventfd_t count;
         eventfd_read(run->wake_fd, &count);
@@ -133,7 +150,7 @@ static bool wait_in_pause(kj_run *run)
 
 static bool is_held(const kj_run *run)
 {
-    return run->paused && !__atomic_load_n(&run->stopped, __ATOMIC_RELAXED);
+    return run->paused && !kji_run_is_stopping(run);
 }
 
 static uint32_t pending(const kj_run *run)
@@ -147,6 +164,7 @@ static int stay(kj_run *run, kji_place place)
     for (;;) {
         kji_run_moved(run);
         carry_out_due(run, &place);
+        kji_run_look_at_hold(run);
         if (pending(run) & KJI_PENDING_REFRESH)
             kji_run_refresh(run, false);
         if (pending(run) & KJI_PENDING_WARNING) {
@@ -176,5 +194,5 @@ int kji_run_visit(kj_run *run, kji_place place)
     }
     kji_run_moved(run);
     kji_run_unlock(run);
-    return bits | (__atomic_load_n(&run->stopped, __ATOMIC_RELAXED) ? KJ_RUN_STOP : 0);
+    return bits | kji_ending_bits(__atomic_load_n(&run->ending, __ATOMIC_RELAXED));
 }
