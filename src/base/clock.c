@@ -3,11 +3,21 @@
 
 #include <time.h>
 
-int64_t kji_monotonic_ms(void)
+static int64_t read_ms(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64_t kji_monotonic_ms(void)
+{
+    return read_ms(CLOCK_MONOTONIC);
+}
+
+int64_t kji_coarse_ms(void)
+{
+    return read_ms(CLOCK_MONOTONIC_COARSE);
 }
 
 double kji_wall_time(void)

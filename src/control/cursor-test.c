@@ -101,8 +101,7 @@ static void test_a_reader_that_is_killed_at_random(void **state)
     fix_open(NULL, 0);
     int other = fix_connect(), fd = subscribe("[\"metric\", \"command\"]", NULL);
     for (int round = 0; round < 3000; round++) {
-        int64_t waiting =
-            tally.metrics + tally.records - tally.seen_metrics - tally.seen_records;
+        int64_t waiting = tally.metrics + tally.records - tally.seen_metrics - tally.seen_records;
         switch (kji_rng_uint32(&rng) % 8) {
         case 0:
             happen(&tally, other);
@@ -282,9 +281,9 @@ static void test_what_is_no_cursor(void **state)
     (void)state;
     fix_open(NULL, 0);
     int fd = subscribe("[\"metric\"]", NULL);
-    KJI_CLEANUP(kji_freep) char *forged = kji_format("\"%.*s.0.0.1.0\"",
-                                                     (int)strcspn(cursor, "."), cursor);
-    const char *const bad[] = {"\"\"",          "\"x\"",      "5",   "null", "\"1.2.3.4\"",
+    KJI_CLEANUP(kji_freep)
+    char *forged = kji_format("\"%.*s.0.0.1.0\"", (int)strcspn(cursor, "."), cursor);
+    const char *const bad[] = {"\"\"",           "\"x\"",         "5",   "null", "\"1.2.3.4\"",
                                "\"1.2.3.4.5.\"", "\"1.2.3.4.g\"", forged};
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         char params[200];

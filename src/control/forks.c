@@ -25,6 +25,7 @@ static void make_deaf(kj_run *run)
     run->forked = true;
     run->cell.pending = 0;
     run->cell.due_step = INT64_MAX;
+    kji_signals_forked(run);
     kji_closep(&run->wake_fd);
     kji_closep(&run->journal.fd);
     kji_closep(&run->place.lock_fd);

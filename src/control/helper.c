@@ -22,7 +22,9 @@
 enum {
     FLOOD_REST_MS = 10,   /* between two reads of a FIFO that floods */
     ACCEPT_REST_MS = 100, /* where the process has no descriptor for a caller */
-    LAST_READS = 64       /* of each FIFO at the end: what a pipe holds */
+    LOOK_MS = 50,         /* between two looks at the doors without a thread */
+    LAST_READS = 64,      /* of each FIFO at the end: what a pipe holds */
+    LAST_TURNS = 64       /* without a thread, at the end */
 };
 enum source {
     SOURCE_EVENT,
@@ -45,6 +47,12 @@ void kji_helper_init(kji_helper *helper, kj_run *run)
 }
 
 void kji_helper_wake(kji_helper *helper)
+{
+    if (!helper->is_threadless) /* else it looks anyway */
+        kji_helper_alarm(helper);
+}
+
+void kji_helper_alarm(kji_helper *helper)
 {
     if (helper->event_fd >= 0 && !__atomic_exchange_n(&helper->woken, 1, __ATOMIC_ACQ_REL))
         eventfd_write(helper->event_fd, 1);
@@ -153,7 +161,7 @@ static void serve_event(kji_helper *helper)
 {
     eventfd_t count;
     eventfd_read(helper->event_fd, &count);
-    __atomic_store_n(&helper->woken, 0, __ATOMIC_RELEASE);
+    __atomic_exchange_n(&helper->woken, 0, __ATOMIC_ACQ_REL); /* what came before it is seen */
 }
 
 static void serve(kji_helper *helper, const struct epoll_event *event)
@@ -186,19 +194,48 @@ static void serve(kji_helper *helper, const struct epoll_event *event)
     }
 }
 
+void kji_helper_push(kji_helper *helper)
+{
+    kji_socket_push(&helper->socket, helper->run, helper->epoll_fd);
+    kji_socket_push(&helper->monitor, helper->run, helper->epoll_fd);
+}
+
+/* One wait at the doors and what came of it: how many, or less than 0 when a signal handler ran. */
+static int turn(kji_helper *helper, int timeout_ms)
+{
+    struct epoll_event events[32];
+    int flood_ms = attend(helper);
+    if (flood_ms >= 0 && (timeout_ms < 0 || flood_ms < timeout_ms))
+        timeout_ms = flood_ms;
+    int n = epoll_wait(helper->epoll_fd, events, 32, timeout_ms);
+    for (int k = 0; k < n; k++)
+        serve(helper, &events[k]);
+    kji_signals_submit(helper->run);
+    kji_helper_push(helper);
+    return n;
+}
+
 static void *helper_main(void *data)
 {
     kji_helper *helper = data;
     pthread_setname_np(pthread_self(), "kajitori");
-    while (!__atomic_load_n(&helper->quit, __ATOMIC_ACQUIRE)) {
-        struct epoll_event events[32];
-        int n = epoll_wait(helper->epoll_fd, events, 32, attend(helper));
-        for (int k = 0; k < n; k++)
-            serve(helper, &events[k]);
-        kji_socket_push(&helper->socket, helper->run, helper->epoll_fd);
-        kji_socket_push(&helper->monitor, helper->run, helper->epoll_fd);
-    }
+    while (!__atomic_load_n(&helper->quit, __ATOMIC_ACQUIRE))
+        turn(helper, -1);
     return NULL;
+}
+
+void kji_helper_look(kji_helper *helper)
+{
+    int64_t now_ms = kji_coarse_ms();
+    if (!helper->is_running || now_ms < helper->next_look_ms)
+        return;
+    helper->next_look_ms = now_ms + LOOK_MS;
+    turn(helper, 0);
+}
+
+int kji_helper_wait(kji_helper *helper, int timeout_ms)
+{
+    return turn(helper, timeout_ms);
 }
 
 /* Without inotify (its number of instances is limited) everything else still works. */
@@ -253,6 +290,11 @@ int kji_helper_start(kji_helper *helper, kj_error *err)
 {
     if (helper->is_running || helper->epoll_fd < 0)
         return 0;
+    if (helper->is_threadless) {
+        helper->is_running = true;
+        kji_run_pend(helper->run, KJI_PENDING_DOORS);
+        return 0;
+    }
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -271,13 +313,25 @@ static void take_the_rest(kj_run *run, kji_fifo *fifo)
     kji_run_tell_flood(run, fifo);
 }
 
+/* Who came since the last look is answered. */
+static void take_last_turns(kji_helper *helper)
+{
+    for (int k = 0; k < LAST_TURNS && turn(helper, 0) > 0; k++)
+        ;
+}
+
 void kji_helper_join(kji_helper *helper)
 {
     if (!helper->is_running)
         return;
-    __atomic_store_n(&helper->quit, 1, __ATOMIC_RELEASE);
-    eventfd_write(helper->event_fd, 1);
-    pthread_join(helper->thread, NULL);
+    if (helper->is_threadless) {
+        take_last_turns(helper);
+    } else {
+        __atomic_store_n(&helper->quit, 1, __ATOMIC_RELEASE);
+        eventfd_write(helper->event_fd, 1);
+        pthread_join(helper->thread, NULL);
+    }
+    kji_signals_submit(helper->run);
     helper->is_running = false;
     kji_run_lock(helper->run);
     take_the_rest(helper->run, &helper->ctl);

@@ -2,7 +2,7 @@
 /*
  * The one helper thread of a run. It owns the doors: waits on them with epoll, without a time-out
  * as long as nothing floods, and is woken by the training thread through an eventfd when there is
- * something to tell.
+ * something to tell. With KJ_RUN_THREADLESS the training thread does the same at its safe points.
  */
 #ifndef KJI_HELPER_H
 #define KJI_HELPER_H
@@ -17,8 +17,10 @@ typedef struct kji_helper {
     kj_run *run;
     pthread_t thread;
     bool is_running;
-    int quit;  /* atomic: the helper ends at its next wake-up */
-    int woken; /* atomic: a wake-up is on its way already */
+    bool is_threadless;   /* the training thread serves the doors, at its safe points */
+    int64_t next_look_ms; /* of that, coarse monotonic time */
+    int quit;             /* atomic: the helper ends at its next wake-up */
+    int woken;            /* atomic: a wake-up is on its way already */
     int epoll_fd;
     int event_fd;
     int inotify_fd; /* -1: no inotify; then a last line without newline waits for one */
@@ -33,11 +35,24 @@ void kji_helper_init(kji_helper *helper, kj_run *run);
 
 /* Prepares to wait at the doors that are open. */
 int kji_helper_prepare(kji_helper *helper, kj_error *err);
-/* Starts the thread. Nothing to do when it runs, or when nothing was prepared. */
+/* Starts the thread, if there is to be one. Nothing to do when it runs, or when nothing was
+ * prepared. */
 int kji_helper_start(kji_helper *helper, kj_error *err);
 
-/* Any thread. */
+/* Something is to be told to those who watch. Any thread. */
 void kji_helper_wake(kji_helper *helper);
+/* The same when the doors are served by the training thread, which may wait; from a signal handler,
+ * too. */
+void kji_helper_alarm(kji_helper *helper);
+
+/* Without a thread, and without the lock: serves the doors, if that was not done within the last 50
+ * ms. */
+void kji_helper_look(kji_helper *helper);
+/* The same at once, and waits up to timeout_ms (-1: as long as it takes) for something to serve.
+ * How many came, 0 for none, less than 0 when a signal handler ended the wait. */
+int kji_helper_wait(kji_helper *helper, int timeout_ms);
+/* Brings the clients what is new. Whoever serves the doors, without the lock. */
+void kji_helper_push(kji_helper *helper);
 
 /* Brings all clients what is due to them, as far as they take it at once. The helper has ended. */
 void kji_helper_tell(kji_helper *helper);

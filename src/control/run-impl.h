@@ -7,6 +7,7 @@
 #ifndef KJI_RUN_IMPL_H
 #define KJI_RUN_IMPL_H
 
+#include "door-signal.h"
 #include "feed.h"
 #include "helper.h"
 #include "journal.h"
@@ -23,11 +24,12 @@
 
 /* Bits of kj_run_cell.pending. */
 enum {
-    KJI_PENDING_COMMAND = 1, /* a command is due at the next safe point */
-    KJI_PENDING_REFRESH = 2, /* a parameter is to be read anew */
-    KJI_PENDING_WARNING = 4, /* a warning waits for the log hook */
-    KJI_PENDING_LOOK = 8,    /* somebody asked whether the training still moves */
-    KJI_PENDING_STOPPED = 16 /* an ending was applied: for ever, so that every poll returns it */
+    KJI_PENDING_COMMAND = 1,  /* a command is due at the next safe point */
+    KJI_PENDING_REFRESH = 2,  /* a parameter is to be read anew */
+    KJI_PENDING_WARNING = 4,  /* a warning waits for the log hook */
+    KJI_PENDING_LOOK = 8,     /* somebody asked whether the training still moves */
+    KJI_PENDING_STOPPED = 16, /* an ending was applied: for ever, so that every poll returns it */
+    KJI_PENDING_DOORS = 32    /* without a helper thread, for ever: the doors are served here */
 };
 
 enum {
@@ -106,6 +108,8 @@ struct kj_run {
 
     char *warnings[KJI_WARNINGS_MAX];
     size_t n_warnings;
+
+    kji_signals signals;
 
     kji_helper helper; /* the helper thread's own; its descriptors are closed in a forked child */
 };

@@ -24,6 +24,7 @@ enum { NAME_MAX_BYTES = 256 };
 
 static void free_run(kj_run *run)
 {
+    kji_signals_give_back(run);
     kji_helper_stop(&run->helper);
     kji_publish_remove(&run->place);
     kji_journal_done(&run->journal);
@@ -41,6 +42,7 @@ static void free_run(kj_run *run)
     kji_metrics_done(&run->metrics);
     kji_feed_done(&run->feed);
     kji_seen_done(&run->seen);
+    kji_signals_done(&run->signals);
     json_object_put(run->json);
     for (size_t k = 0; k < KJI_N_STANDARD; k++)
         free(run->refusal[k]);
@@ -72,6 +74,7 @@ static kj_run *new_run(const kj_run_options *options)
     run->journal = (kji_journal)KJI_JOURNAL_INIT;
     run->queue_end = &run->queue;
     run->flags = options->flags;
+    run->helper.is_threadless = options->flags & KJ_RUN_THREADLESS;
     run->total_steps = options->total_steps;
     run->total_epochs = options->total_epochs;
     run->start_time = kji_wall_time();
@@ -144,6 +147,8 @@ static void describe(kj_run *run)
     json_object_put(run->json);
     run->json = kji_describe_run(run->id, run->name, run->framework, run->helper.user.path,
                                  run->start_time);
+    if (run->signals.spec)
+        json_object_object_add(run->json, "signals", kji_json_new_text(run->signals.spec, 4096));
 }
 
 /* Shows the folder, with its run.json, under run->id. */
@@ -251,6 +256,16 @@ static bool has_door(const kj_run *run)
     return run->place.dir_fd >= 0 || run->helper.user.fd >= 0;
 }
 
+/* From now on the doors are served, and signals are one of them. */
+static int serve(kj_run *run, kj_error *err)
+{
+    kj_error why = KJ_ERROR_INIT;
+    int r = kji_helper_start(&run->helper, err);
+    if (r >= 0 && kji_signals_take(run, &why) < 0)
+        r = give_up(run, &why, err);
+    return r;
+}
+
 /* All that can fail one by one. */
 static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
 {
@@ -277,12 +292,13 @@ static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
     r = kji_helper_prepare(&run->helper, err);
     if (r < 0 || run->flags & KJ_RUN_LISTEN_LATER)
         return r;
-    return kji_helper_start(&run->helper, err);
+    return serve(run, err);
 }
 
 /* The doors are there and nobody can serve them: better none. */
 static int close_doors(kj_run *run, const kj_error *why, kj_error *err)
 {
+    kji_signals_give_back(run);
     kji_helper_stop(&run->helper);
     kji_publish_remove(&run->place);
     return give_up(run, why, err);
@@ -293,7 +309,7 @@ int kj_run_listen(kj_run *run, kj_error *err)
     if (run->forked)
         return 0;
     kj_error why = KJ_ERROR_INIT;
-    return kji_helper_start(&run->helper, &why) < 0 ? close_doors(run, &why, err) : 0;
+    return serve(run, &why) < 0 ? close_doors(run, &why, err) : 0;
 }
 
 static int check_options(const kj_run_options *options, kj_error *err)
@@ -332,6 +348,11 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
     kj_run *run = new_run(&options);
     if (!run)
         return kji_fail_memory(err);
+    r = kji_signals_parse(options.signals, &run->signals, err);
+    if (r < 0) {
+        free_run(run);
+        return r;
+    }
     kji_forks_add(run);
     const char *id = wanted_id(run, &options);
     run->id = id ? strdup(id) : kji_make_run_id(run->name);

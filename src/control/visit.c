@@ -44,7 +44,7 @@ void kji_run_update_due(kj_run *run)
 
 void kji_run_wake_training(kj_run *run)
 {
-    if (run->wake_fd >= 0)
+    if (run->wake_fd >= 0 && !(run->flags & KJ_RUN_THREADLESS))
         eventfd_write(run->wake_fd, 1);
 }
 
@@ -127,23 +127,30 @@ void kji_run_refresh(kj_run *run, bool all)
     }
 }
 
+/* As poll(2). */
+static int wait_to_be_woken(const kj_run *run, int timeout_ms)
+{
+    struct pollfd wake = {.fd = run->wake_fd, .events = POLLIN};
+    eventfd_t count;
+    int r = poll(&wake, 1, timeout_ms);
+    if (r > 0)
+        eventfd_read(run->wake_fd, &count);
+    return r;
+}
+
 /* Waits, without the lock, until there may be something to do. False: a signal handler ran and the
  * program wants to know. */
 static bool wait_in_pause(kj_run *run)
 {
-    struct pollfd wake = {.fd = run->wake_fd, .events = POLLIN};
     bool interruptible = run->flags & KJ_RUN_INTERRUPTIBLE;
     int64_t left = kji_run_hold_left_ms(run);
-    /* A handler may also have run just before poll(2), which then knows nothing of it. */
+    /* A handler may also have run just before the wait, which then knows nothing of it. */
     bool looks = interruptible && (left < 0 || left > LOOK_MS);
     int timeout_ms = looks ? LOOK_MS : left > INT32_MAX ? INT32_MAX : (int)left;
     kji_run_unlock(run);
-    int r = poll(&wake, 1, timeout_ms);
-    bool interrupted = interruptible && ((r == 0 && looks) || (r < 0 && errno == EINTR));
-    if (r > 0) {
-        eventfd_t count;
-        eventfd_read(run->wake_fd, &count);
-    }
+    int r = run->flags & KJ_RUN_THREADLESS ? kji_helper_wait(&run->helper, timeout_ms)
+                                           : wait_to_be_woken(run, timeout_ms);
+    bool interrupted = interruptible && ((r == 0 && looks) || r < 0);
     kji_run_lock(run);
     return !interrupted;
 }
@@ -181,10 +188,23 @@ static int stay(kj_run *run, kji_place place)
     }
 }
 
+/* Whether there is more to do than to look at the doors. */
+static bool has_business(const kj_run *run, const kji_place *place)
+{
+    return pending(run) & ~(uint32_t)KJI_PENDING_DOORS || place->kind == KJI_PLACE_EPOCH_END ||
+           (place->kind == KJI_PLACE_STEP_BEGIN &&
+            place->n >= __atomic_load_n(&run->cell.due_step, __ATOMIC_RELAXED));
+}
+
 int kji_run_visit(kj_run *run, kji_place place)
 {
     if (run->forked)
         return 0;
+    if (run->flags & KJ_RUN_THREADLESS) {
+        kji_helper_look(&run->helper);
+        if (!has_business(run, &place))
+            return 0; /* a stop is business */
+    }
     int bits = 0;
     kji_run_lock(run);
     if (!run->is_visited) { /* else a callback polls: the commands behind its own wait for it */
@@ -194,5 +214,7 @@ int kji_run_visit(kj_run *run, kji_place place)
     }
     kji_run_moved(run);
     kji_run_unlock(run);
+    if (run->flags & KJ_RUN_THREADLESS && run->helper.is_running)
+        kji_helper_push(&run->helper); /* who sent something need not wait for the next look */
     return bits | kji_ending_bits(__atomic_load_n(&run->ending, __ATOMIC_RELAXED));
 }
