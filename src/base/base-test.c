@@ -13,8 +13,11 @@
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -212,6 +215,23 @@ static void *log_on_and_on(void *unused)
     return NULL;
 }
 
+/* The default of the signal that the kernel sends would end the test. */
+static void test_a_write_beyond_the_limit_of_file_sizes_is_an_error(void **state)
+{
+    (void)state;
+    struct rlimit before, four = {.rlim_cur = 4};
+    int fd = memfd_create("limited", MFD_CLOEXEC);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    four.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &four), 0);
+    assert_int_equal(kji_write_all(fd, "three", 5, NULL), KJ_EIO);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(kji_write_all(fd, "e", 1, NULL), 0);
+    assert_int_equal(lseek(fd, 0, SEEK_END), 5);
+    close(fd);
+}
+
 static void test_a_forked_child_can_log(void **state)
 {
     (void)state;
@@ -283,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_json_doubles_round_trip),
         cmocka_unit_test(test_private_folder_is_checked),
         cmocka_unit_test(test_atomic_write_and_read),
+        cmocka_unit_test(test_a_write_beyond_the_limit_of_file_sizes_is_an_error),
         cmocka_unit_test(test_a_forked_child_can_log),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_where_nothing_is_is_no_network),

@@ -7,16 +7,36 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
+
+/* Beyond the limit of file sizes (RLIMIT_FSIZE) write(2) sends SIGXFSZ, whose default is the end of
+ * the process: held back meanwhile, and taken away when this write sent it. */
+static ssize_t write_at_most(int fd, const char *bytes, size_t size)
+{
+    const struct timespec at_once = {0};
+    sigset_t limit, before;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &limit, &before);
+    ssize_t n = write(fd, bytes, size);
+    int error = errno;
+    if (n < 0 && error == EFBIG && !sigismember(&before, SIGXFSZ))
+        sigtimedwait(&limit, NULL, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return n;
+}
 
 int kji_write_all(int fd, const void *bytes, size_t size, kj_error *err)
 {
     const char *from = bytes;
     while (size) {
-        ssize_t n = write(fd, from, size);
+        ssize_t n = write_at_most(fd, from, size);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* All of `size` bytes, whatever write(2) makes of it; KJ_EIO. */
+/* All of `size` bytes, whatever write(2) makes of it; KJ_EIO, also beyond the limit of file sizes,
+ * without the signal of that. */
 int kji_write_all(int fd, const void *bytes, size_t size, kj_error *err);
 
 /* The whole file, at most `limit` bytes (KJ_EDATA beyond), NUL-terminated, for free. KJ_ENOENT when
