@@ -6,25 +6,31 @@
  *     digits --epochs 200 --step-ms 2 &
  *     kajitori set lr=0.01            a parameter, with a type and a range
  *     kajitori send "shake scale=0.1" a verb of this program's own
+ *     kajitori send checkpoint        a standard verb that it provides; also evaluate, extend
  *     kajitori stop --at epoch --reason "good enough"
+ *     kajitori send "pause level=leave"   saves, and ends with exit status 75
  *
- * What makes it steerable: kj_run_open, kj_run_add_param, kj_run_add_verb, and in the loop
- * kj_run_begin_epoch, kj_run_begin_step, kj_run_report, kj_run_end_epoch. The rest is the training.
+ * What makes it steerable: kj_run_open, kj_run_add_param, kj_run_add_verb, kj_run_declare, and in
+ * the loop kj_run_begin_epoch, kj_run_begin_step, kj_run_report, kj_run_end_epoch. The rest is the
+ * training. A checkpoint holds all of `training`, so that what goes on from it does exactly what
+ * the run that saved it would have done.
  */
 #include <kajitori.h>
 
+#include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum { PIXELS = 64, CLASSES = 10, MAX_UNITS = 1024, BATCH = 32, TRAINING = 1437, MAX_ROWS = 1797 };
+enum { STEPS_PER_EPOCH = (TRAINING + BATCH - 1) / BATCH, NOT_BEGUN = -1 };
 
 #define USAGE                                                                                 \
     "usage: digits [--epochs N] [--lr X] [--units N] [--seed N] [--fifo PATH] [--step-ms N] " \
-    "[--data "                                                                                \
-    "FILE]"
+    "[--data FILE] [--checkpoints DIR]"
 
 typedef struct options {
     long epochs;
@@ -34,6 +40,7 @@ typedef struct options {
     long step_ms;
     const char *fifo;
     const char *data;
+    const char *checkpoints;
 } options;
 
 typedef struct network {
@@ -46,6 +53,18 @@ typedef struct network {
     float second[MAX_UNITS + 1][CLASSES], second_speed[MAX_UNITS + 1][CLASSES];
 } network;
 
+/* Everything that changes while the network learns. */
+typedef struct training {
+    network net;
+    int64_t step;
+    long epoch;
+    long epochs;        /* so many in all */
+    int first;          /* of the epoch's rows, those of the next batch; NOT_BEGUN */
+    int rows[TRAINING]; /* in the order of this epoch */
+    double loss;        /* sum over the epoch's batches */
+    int batches;
+} training;
+
 typedef struct digits {
     int n;
     float pixels[MAX_ROWS][PIXELS];
@@ -57,8 +76,10 @@ typedef struct score {
     double accuracy;
 } score;
 
-static network net;
+static training now;
 static digits data;
+static const options *given;
+static kj_run *run;
 
 /* xorshift64*, from 0 to 1. */
 static double uniform(network *n)
@@ -232,7 +253,77 @@ static int shake(void *userdata, kj_call *call, kj_error *err)
     return kj_call_set_result(call, result, err);
 }
 
-static int add_steering(kj_run *run, network *n, kj_error *err)
+/* Why a verb failed, for its sender. */
+static int fail(kj_error *err, const char *what, const char *why)
+{
+    snprintf(err->message, sizeof err->message, "%.500s: %s", what, why);
+    return KJ_EFAILED;
+}
+
+/* Under another name first: a checkpoint is whole, or not there. */
+static int write_training(const char *path, kj_error *err)
+{
+    char part[4200];
+    snprintf(part, sizeof part, "%s.part", path);
+    FILE *file = fopen(part, "w");
+    if (!file)
+        return fail(err, part, strerror(errno));
+    size_t written = fwrite(&now, sizeof now, 1, file);
+    if (fclose(file) != 0 || written != 1 || rename(part, path) != 0)
+        return fail(err, part, strerror(errno));
+    return 0;
+}
+
+static int read_training(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        perror(path);
+        return -1;
+    }
+    bool good = fread(&now, sizeof now, 1, file) == 1 && fgetc(file) == EOF && now.net.units > 0 &&
+                now.net.units <= MAX_UNITS;
+    fclose(file);
+    if (!good)
+        fprintf(stderr, "%s: no checkpoint of this program\n", path);
+    return good ? 0 : -1;
+}
+
+static int save_checkpoint(void *userdata, kj_call *call, kj_error *err)
+{
+    (void)userdata;
+    char path[4096], result[4200];
+    snprintf(path, sizeof path, "%.3900s/%s-%lld.digits", given->checkpoints, kj_run_id(run),
+             (long long)now.step);
+    if (write_training(path, err) < 0)
+        return KJ_EFAILED;
+    snprintf(result, sizeof result, "{\"path\": \"%s\"}", path);
+    return kj_call_set_result(call, result, err);
+}
+
+static int evaluate(void *userdata, kj_call *call, kj_error *err)
+{
+    char result[100];
+    score now_is = validate(userdata);
+    snprintf(result, sizeof result, "{\"validation/loss\": %.9g, \"validation/accuracy\": %.9g}",
+             now_is.loss, now_is.accuracy);
+    return kj_call_set_result(call, result, err);
+}
+
+static int extend(void *userdata, kj_call *call, kj_error *err)
+{
+    (void)userdata;
+    kj_value more;
+    char result[100];
+    if (!kj_call_get_arg(call, "epochs", &more))
+        return fail(err, "steps", "this training counts in epochs");
+    now.epochs += more.i;
+    snprintf(result, sizeof result, "{\"total_epochs\": %ld, \"total_steps\": %ld}", now.epochs,
+             now.epochs * STEPS_PER_EPOCH);
+    return kj_call_set_result(call, result, err);
+}
+
+static int add_params(network *n, kj_error *err)
 {
     kj_param lr = {.size = sizeof lr,
                    .type = KJ_TYPE_FLOAT,
@@ -250,6 +341,12 @@ static int add_steering(kj_run *run, network *n, kj_error *err)
     momentum.flags = KJ_PARAM_MIN | KJ_PARAM_MAX;
     momentum.max = 0.999;
     momentum.userdata = &n->momentum;
+    int r = kj_run_add_param(run, &lr, err);
+    return r < 0 ? r : kj_run_add_param(run, &momentum, err);
+}
+
+static int add_verbs(network *n, kj_error *err)
+{
     kj_arg scale = {.size = sizeof scale,
                     .type = KJ_TYPE_FLOAT,
                     .name = "scale",
@@ -257,19 +354,25 @@ static int add_steering(kj_run *run, network *n, kj_error *err)
                     .flags = KJ_ARG_MIN | KJ_ARG_MAX,
                     .min = 0,
                     .max = 10};
-    kj_verb verb = {.size = sizeof verb,
-                    .name = "shake",
-                    .help = "shake [scale=S]: adds noise to the weights of the first layer",
-                    .args = &scale,
-                    .n_args = 1,
-                    .run = shake,
-                    .userdata = n};
-    int r = kj_run_add_param(run, &lr, err);
-    if (r >= 0)
-        r = kj_run_add_param(run, &momentum, err);
-    if (r >= 0)
-        r = kj_run_add_verb(run, &verb, err);
-    return r;
+    const kj_verb verbs[] = {
+        {.name = "shake",
+         .help = "shake [scale=S]: adds noise to the weights of the first layer",
+         .args = &scale,
+         .n_args = 1,
+         .run = shake},
+        {.name = "checkpoint", .run = save_checkpoint},
+        {.name = "evaluate", .run = evaluate},
+        {.name = "extend", .run = extend},
+    };
+    for (size_t k = 0; k < sizeof verbs / sizeof *verbs; k++) {
+        kj_verb verb = verbs[k];
+        verb.size = sizeof verb;
+        verb.userdata = n;
+        int r = kj_run_add_verb(run, &verb, err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }
 
 /* The slowness of a larger model. */
@@ -280,65 +383,119 @@ static void idle(long ms)
         ;
 }
 
-/* One epoch. Returns whether the training was asked to stop. */
-static int train_epoch(kj_run *run, network *n, const options *opt, long epoch, int64_t *step)
+static void begin_epoch(training *t)
 {
-    int rows[TRAINING], batches = 0;
-    double loss = 0;
     for (int k = 0; k < TRAINING; k++)
-        rows[k] = k;
-    shuffle(n, rows, TRAINING);
-    kj_run_set_phase(run, "train");
-    kj_run_begin_epoch(run, epoch);
-    for (int first = 0; first < TRAINING; first += BATCH, ++*step) {
-        if (kj_run_begin_step(run, *step) & KJ_RUN_STOP)
-            break;
-        int size = TRAINING - first < BATCH ? TRAINING - first : BATCH;
-        loss += train_batch(n, rows + first, size);
-        batches++;
-        idle(opt->step_ms);
-    }
-    kj_run_set_phase(run, "validation");
-    score result = validate(n);
-    loss = batches ? loss / batches : NAN;
-    kj_run_report(run, "train/loss", *step, loss, NULL);
-    kj_run_report(run, "validation/loss", *step, result.loss, NULL);
-    kj_run_report(run, "validation/accuracy", *step, result.accuracy, NULL);
-    printf("epoch %ld train_loss=%.6g val_loss=%.6g val_acc=%.4f\n", epoch, loss, result.loss,
-           result.accuracy);
-    fflush(stdout);
-    return kj_run_end_epoch(run, epoch) & KJ_RUN_STOP;
+        t->rows[k] = k;
+    shuffle(&t->net, t->rows, TRAINING);
+    t->loss = t->batches = t->first = 0;
 }
 
-static int train(const options *opt)
+/* The batches of this epoch that are left. */
+static int train_batches(training *t)
 {
-    kj_error err = KJ_ERROR_INIT;
+    int bits = 0;
+    for (; t->first < TRAINING; t->first += BATCH, t->step++) {
+        bits = kj_run_begin_step(run, t->step);
+        if (bits & KJ_RUN_STOP)
+            break;
+        int size = TRAINING - t->first < BATCH ? TRAINING - t->first : BATCH;
+        t->loss += train_batch(&t->net, t->rows + t->first, size);
+        t->batches++;
+        idle(given->step_ms);
+    }
+    return bits;
+}
+
+static void report_epoch(const training *t)
+{
+    kj_run_set_phase(run, "validation");
+    score result = validate(&t->net);
+    double loss = t->batches ? t->loss / t->batches : NAN;
+    kj_run_report(run, "train/loss", t->step, loss, NULL);
+    kj_run_report(run, "validation/loss", t->step, result.loss, NULL);
+    kj_run_report(run, "validation/accuracy", t->step, result.accuracy, NULL);
+    printf("epoch %ld train_loss=%.6g val_loss=%.6g val_acc=%.4f\n", t->epoch, loss, result.loss,
+           result.accuracy);
+    fflush(stdout);
+}
+
+/* One epoch, or what is left of it. Returns enum kj_run_bits. */
+static int train_epoch(training *t)
+{
+    long epoch = t->epoch;
+    kj_run_set_phase(run, "train");
+    if (t->first == NOT_BEGUN)
+        begin_epoch(t);
+    kj_run_begin_epoch(run, epoch);
+    int bits = train_batches(t);
+    if (bits & (KJ_RUN_LEFT | KJ_RUN_ABORTED))
+        return bits;
+    if (!(bits & KJ_RUN_STOP) || kj_run_stop_validate(run) != 0)
+        report_epoch(t);
+    if (t->first >= TRAINING) {
+        t->epoch++;
+        t->first = NOT_BEGUN;
+    }
+    return kj_run_end_epoch(run, epoch);
+}
+
+static int open_run(kj_error *err)
+{
     kj_run_options run_options = KJ_RUN_OPTIONS_INIT;
-    kj_run *run;
-    int64_t step = 0;
-    long epoch = 0;
-    int stopped = 0;
     run_options.name = "digits";
-    run_options.fifo_path = opt->fifo;
+    run_options.fifo_path = given->fifo;
     run_options.flags = KJ_RUN_LISTEN_LATER; /* until all is registered */
-    run_options.total_epochs = opt->epochs;
-    run_options.total_steps = opt->epochs * ((TRAINING + BATCH - 1) / BATCH);
-    if (kj_run_open(&run_options, &run, &err) < 0 || add_steering(run, &net, &err) < 0 ||
-        kj_run_listen(run, &err) < 0) {
+    run_options.total_epochs = given->epochs;
+    run_options.total_steps = given->epochs * STEPS_PER_EPOCH;
+    int r = kj_run_open(&run_options, &run, err);
+    if (r >= 0)
+        r = add_params(&now.net, err);
+    if (r >= 0)
+        r = add_verbs(&now.net, err);
+    if (r >= 0)
+        kj_run_declare(run, KJ_CAN_SKIP_VALIDATION | KJ_CAN_LEAVE | KJ_CAN_ABORT);
+    return r;
+}
+
+/* A new training, or the one of which `kajitori resume` has the checkpoint. */
+static int begin_training(void)
+{
+    const char *checkpoint = kj_run_resumed_from(run);
+    if (!*checkpoint)
+        return 0;
+    if (read_training(checkpoint) < 0)
+        return -1;
+    kj_run_set_totals(run, now.epochs * STEPS_PER_EPOCH, now.epochs);
+    printf("resumed from %s at step %lld, epoch %ld\n", checkpoint, (long long)now.step, now.epoch);
+    return 0;
+}
+
+static int train(void)
+{
+    static const char *const endings[] = {"finished", "stopped", "pruned", "left", "aborted"};
+    kj_error err = KJ_ERROR_INIT;
+    int bits = 0;
+    if (open_run(&err) < 0) {
         fprintf(stderr, "digits: %s\n", err.message);
         return 1;
     }
     printf("run %s\n", kj_run_id(run));
+    if (begin_training() < 0) {
+        kj_run_close(run);
+        return 1;
+    }
     fflush(stdout);
-    for (; epoch < opt->epochs && !stopped; epoch++)
-        stopped = train_epoch(run, &net, opt, epoch, &step);
-    if (stopped)
-        printf("stopped at step %lld, epoch %ld%s%s\n", (long long)step, epoch - 1,
-               *kj_run_stop_reason(run) ? ": " : "", kj_run_stop_reason(run));
-    else
-        printf("finished at step %lld, epoch %ld\n", (long long)step, epoch);
+    kj_run_listen(run, NULL);
+    while (now.epoch < now.epochs && !(bits & KJ_RUN_STOP))
+        bits = train_epoch(&now);
+    const char *reason = kj_run_stop_reason(run);
+    printf("%s at step %lld, epoch %lld%s%s\n", endings[kj_run_ending(run)], (long long)now.step,
+           (long long)(bits & KJ_RUN_STOP ? kj_run_get_cell(run)->epoch : now.epoch),
+           *reason ? ": " : "", reason);
+    int status = kj_run_exit_status(run);
     kj_run_close(run);
-    return 0;
+    return status;
 }
 
 static void print_warning(void *userdata, int level, const char *message)
@@ -389,6 +546,8 @@ static int parse_option(const char *name, const char *value, options *opt)
         opt->fifo = value;
     else if (strcmp(name, "--data") == 0)
         opt->data = value;
+    else if (strcmp(name, "--checkpoints") == 0)
+        opt->checkpoints = value;
     else
         return -1;
     return 0;
@@ -396,7 +555,7 @@ static int parse_option(const char *name, const char *value, options *opt)
 
 int main(int argc, char **argv)
 {
-    options opt = {.epochs = 20, .lr = 0.05, .units = 32, .data = DIGITS_CSV};
+    options opt = {.epochs = 20, .lr = 0.05, .units = 32, .data = DIGITS_CSV, .checkpoints = "."};
     char problem[200];
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         puts(USAGE);
@@ -412,6 +571,9 @@ int main(int argc, char **argv)
     kj_log_set(print_warning, NULL);
     if (read_digits(opt.data) < 0)
         return 1;
-    init_network(&net, &opt);
-    return train(&opt);
+    given = &opt;
+    init_network(&now.net, &opt);
+    now.epochs = opt.epochs;
+    now.first = NOT_BEGUN;
+    return train();
 }

@@ -182,6 +182,9 @@ KJ_API const char *kj_run_resumed_from(const kj_run *run);
  * valid until kj_run_close. */
 KJ_API const char *kj_run_stop_reason(const kj_run *run);
 
+/* How long the training is to be, when that is known only now or has changed; 0 = not known. */
+KJ_API void kj_run_set_totals(kj_run *run, int64_t total_steps, int64_t total_epochs);
+
 /* What the training is doing now, for status: "train", "validation", "checkpoint", ... Copied, at
  * most 63 bytes. */
 KJ_API void kj_run_set_phase(kj_run *run, const char *phase);

@@ -113,6 +113,16 @@ kj_run_cell *kj_run_get_cell(kj_run *run)
     return &run->cell;
 }
 
+void kj_run_set_totals(kj_run *run, int64_t total_steps, int64_t total_epochs)
+{
+    if (run->forked)
+        return;
+    kji_run_lock(run);
+    run->total_steps = total_steps > 0 ? total_steps : 0;
+    run->total_epochs = total_epochs > 0 ? total_epochs : 0;
+    kji_run_unlock(run);
+}
+
 void kj_run_set_phase(kj_run *run, const char *phase)
 {
     if (run->forked)

@@ -289,7 +289,7 @@ def test_writers_killed_in_the_middle_of_a_line(place, digits):
     assert len(done(journal, "set")) == 20
 
 
-@pytest.mark.parametrize("line", ["y", "ping", "stop save=yes", "\\0377", "set lr=99"])
+@pytest.mark.parametrize("line", ["y", "ping", "resume save=yes", "\\0377", "set lr=99"])
 def test_a_flood_holds_nobody(place, digits, line):
     """`yes > FIFO`: the training goes on, status is answered, the journal stays small, and the
     command that comes by another door is obeyed."""

@@ -149,7 +149,7 @@ MALFORMED_COMMANDS = [
     {"verb": "stop", "command_id": ""},
     {"verb": "stop", "command_id": "x" * 129},
     {"verb": "stop", "dry_run": "perhaps"},
-    {"verb": "stop", "save": True},
+    {"verb": "resume", "save": True},
     {"verb": "stop", "wait": "done"},
     {"verb": "stop", "hard": True},
     {"line": 5},

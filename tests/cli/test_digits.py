@@ -191,7 +191,7 @@ def test_log_follow(place, digits):
         (["send", ""], r"no command"),
         (["stop", "--at", "tomorrow"], r"tomorrow"),
         (["pause", "--at", "step:x"], r"step:x"),
-        (["send", "stop save=yes"], r"save"),
+        (["send", "resume save=yes"], r"resume takes no save="),
     ],
 )
 def test_rejected(place, digits, words, says):
