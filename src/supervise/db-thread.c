@@ -96,6 +96,7 @@ void kji_db_job_free(kji_db_job *job)
     free(job->error);
     free(job->run_id);
     free(job->stopped_by);
+    free(job->rule);
     free(job);
 }
 
@@ -380,8 +381,9 @@ static int decide(kji_db *db, kji_db_job *job)
     job->cut_step = decision.step;
     job->cut_value = decision.value;
     job->cut_threshold = decision.threshold;
+    job->rule = strdup(decision.rule ? decision.rule : "");
     job->reason = strdup(decision.reason ? decision.reason : "");
-    return job->reason ? 0 : kji_fail_memory(&job->err);
+    return job->rule && job->reason ? 0 : kji_fail_memory(&job->err);
 }
 
 static int do_report(kji_db *db, kji_db_job *job)
@@ -402,6 +404,11 @@ static int do_report(kji_db *db, kji_db_job *job)
     return 0;
 }
 
+static bool ends_a_training(const char *verb)
+{
+    return strcmp(verb, "stop") == 0 || strcmp(verb, "prune") == 0 || strcmp(verb, "abort") == 0;
+}
+
 /* Remembers who had the newest stop that was applied. */
 static int look_for_stop(void *userdata, const char *line)
 {
@@ -411,7 +418,7 @@ static int look_for_stop(void *userdata, const char *line)
         return 0;
     const char *verb = kji_json_string(json, "verb");
     const char *state = kji_json_string(json, "state");
-    if (!verb || !state || strcmp(verb, "stop") != 0 || strcmp(state, "applied") != 0)
+    if (!verb || !state || !ends_a_training(verb) || strcmp(state, "applied") != 0)
         return 0;
     const char *by = kji_json_string(json, "by");
     const char *door = kji_json_string(json, "door");

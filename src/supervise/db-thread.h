@@ -59,6 +59,7 @@ typedef struct kji_db_job {
     int64_t cut_step;
     double cut_value;
     double cut_threshold;
+    char *rule;
     char *reason;
     /* in, TELL */
     int state; /* enum kj_trial_state */

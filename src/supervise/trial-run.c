@@ -30,6 +30,7 @@ static void run_free(kji_trial_run *run)
     free(run->metric);
     free(run->run_name);
     free(run->points);
+    free(run->cut_rule);
     free(run->cut_reason);
     free(run->start_error);
     free(run);
@@ -120,6 +121,9 @@ static char *params_to_json(const kj_trial_info *info)
 static void adopt_cut(kji_trial_run *run, const kj_decision *cut)
 {
     run->cut = true;
+    run->cut_rule = cut->rule ? strdup(cut->rule) : NULL;
+    run->cut_value = cut->value;
+    run->cut_threshold = cut->threshold;
     run->cut_reason = strdup(cut->reason ? cut->reason : "");
     kji_trial_run_event(run, KJI_EVENT_STOP);
 }
@@ -267,6 +271,9 @@ void kji_trial_run_reported(kji_trial_run *run, kji_db_job *job)
     emit_reports(run, job);
     if (job->cut && !run->cut) {
         run->cut = true;
+        run->cut_rule = kji_take(&job->rule);
+        run->cut_value = job->cut_value;
+        run->cut_threshold = job->cut_threshold;
         run->cut_reason = kji_take(&job->reason);
         kj_tune_event event = {.kind = KJ_TUNE_CUT,
                                .trial = run->number,

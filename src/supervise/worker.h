@@ -106,6 +106,9 @@ struct kji_trial_run {
 
     /* why it ends */
     bool cut;
+    char *cut_rule; /* NULL: not known */
+    double cut_value;
+    double cut_threshold;
     char *cut_reason;
     bool interrupted;
     char *start_error; /* the program could not be started */

@@ -212,12 +212,43 @@ def test_a_program_with_the_channel_is_asked(place):
     assert "being stopped: channel" in done.stderr
     assert "SIGTERM" not in done.stderr
     assert study.states() == [(0, "COMPLETE"), (1, "COMPLETE"), (2, "PRUNED")]
-    assert study.trial_json(2, "exit.json")["exit_code"] == 0
-    assert "stopped at step" in study.trial_file(2, "output.log").read_text()
+    assert study.trial_json(2, "exit.json")["exit_code"] == 76
+    assert "pruned at step" in study.trial_file(2, "output.log").read_text()
     run_id = study.trial_json(2, "trial.json")["run_id"]
-    stop = next(record for record in place.journal(run_id) if record.get("verb") == "stop")
-    assert stop["by"] == "pruner"
-    assert "median" in stop["reason"]
+    prune = next(record for record in place.journal(run_id) if record.get("verb") == "prune")
+    assert prune["by"] == "pruner"
+    assert "median" in prune["reason"]
+    assert prune["args"]["rule"] == "median"
+    assert prune["args"]["value"] > prune["args"]["threshold"]
+
+
+# A run whose library is older than the verb prune.
+OLD_RUN = """
+import os, pathlib, sys, threading
+sys.path.insert(0, sys.argv[3])
+from fake_run import FakeRun
+asked = threading.Event()
+def command(params):
+    print("asked to", params["verb"], flush=True)
+    asked.set()
+    return {"seq": 1, "state": "accepted", "verb": params["verb"]}
+answers = {"help": RuntimeError(-9, "unknown verb prune"), "command": command}
+if int(os.environ["KAJITORI_TRIAL"]) >= int(sys.argv[1]):
+    FakeRun(pathlib.Path(os.environ["KAJITORI_RUNTIME_DIR"]), os.environ["KAJITORI_RUN_ID"], answers)
+    print("step=0 loss=10.0", flush=True)
+    asked.wait()
+else:
+    print("step=0 loss=" + sys.argv[2])
+"""
+
+
+def test_an_older_run_is_asked_to_stop(place):
+    study = Study(place, OLD_RUN)
+    fake_run = pathlib.Path(__file__).resolve().parent.parent / "cli"
+    study.program = [sys.executable, "train.py", 2, "{x}", fake_run]
+    study.run(3)
+    assert study.states()[2] == (2, "PRUNED")
+    assert "asked to stop" in study.trial_file(2, "output.log").read_text()
 
 
 def test_stopped_by_a_person(place):
