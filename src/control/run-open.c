@@ -26,8 +26,8 @@ static void free_run(kj_run *run)
 {
     kji_signals_give_back(run);
     kji_helper_stop(&run->helper);
+    kji_journal_done(&run->journal); /* before the id is free again: the next one writes it, too */
     kji_publish_remove(&run->place);
-    kji_journal_done(&run->journal);
     kji_closep(&run->wake_fd);
     kji_forks_remove(run);
     while (run->queue) {
