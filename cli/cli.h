@@ -44,7 +44,9 @@ typedef struct cli_example {
 enum cli_command_flag {
     CLI_TAKES_RUN = 1,     /* -r/--run */
     CLI_TAKES_RUNTIME = 2, /* --runtime-dir */
-    CLI_TAKES_STATE = 4    /* --state-dir; the run may have ended */
+    CLI_TAKES_STATE = 4,   /* --state-dir; the run may have ended */
+    CLI_TAKES_GROUP = 8,   /* --study, --match, --all */
+    CLI_STAYS_HERE = 16    /* no --host */
 };
 
 typedef struct cli_command {
@@ -62,8 +64,9 @@ typedef struct cli_command {
 } cli_command;
 
 /* One per cmd-NAME.c. */
-extern const cli_command cli_events, cli_get, cli_help, cli_log, cli_pause, cli_ps, cli_resume,
-    cli_send, cli_set, cli_status, cli_stop, cli_tune, cli_version, cli_watch;
+extern const cli_command cli_abort, cli_checkpoint, cli_evaluate, cli_events, cli_extend, cli_get,
+    cli_help, cli_log, cli_note_verb, cli_params, cli_pause, cli_ping, cli_prune, cli_ps,
+    cli_resume, cli_send, cli_set, cli_status, cli_stop, cli_tune, cli_version, cli_watch;
 
 /* The table, ended by NULL. */
 extern const cli_command *const cli_commands[];
@@ -77,6 +80,10 @@ typedef struct cli_settings {
     const char *run;         /* --run, NULL when not given */
     const char *runtime_dir; /* NULL: by environment */
     const char *state_dir;
+    const char *host;   /* --host, NULL: here */
+    const char *study;  /* --study, NULL when not given */
+    const char **match; /* --match, ended by NULL; NULL when not given */
+    int all;            /* --all */
 } cli_settings;
 extern cli_settings cli;
 
@@ -88,6 +95,7 @@ int cli_usage(const char *format, ...) CLI_PRINTF(1, 2);
 
 /* Prints err->message and returns the exit status for err->code. */
 int cli_fail(const kj_error *err);
+int cli_status_of(int code);
 
 /*
  * Finds the live run named by `name` (NULL: --run, else the only live one). CLI_DONE with *ret_list
@@ -100,12 +108,20 @@ enum { CLI_ANSWER_MS = 5000 }; /* a run whose process is not stopped answers muc
 /* The same, and a connection to it, made within timeout_ms. *ret_id is for free. */
 int cli_open_run(const char *name, int timeout_ms, kj_client **ret_client, char **ret_id);
 
+/* Says once, as a note, that this run's library has another version than this command. Any thread.
+ */
+void cli_compare_versions(const kj_client *client, const char *id);
+
 /* Whether `word` begins the id of a live run. */
 bool cli_names_run(const char *word);
 
-/* Takes the first of the words as RUN unless --run was given: moves *words on and returns it, else
- * NULL. */
+/* Takes the first of the words as RUN unless --run or a group was given: moves *words on and
+ * returns it, else NULL. */
 const char *cli_take_run(int *n_words, const char *const **words);
+
+/* The same for verbs whose other words are free: only when more words follow, and it begins the id
+ * of a live run. */
+const char *cli_take_live_run(int *n_words, const char *const **words);
 
 /* One of the words is too many, or names no verb: usage error. */
 int cli_too_many(const char *word);

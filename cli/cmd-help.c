@@ -46,5 +46,6 @@ const cli_command cli_help = {
                    "verb, as kajitori VERB --help does.",
     .options = options,
     .see_also = "version",
+    .flags = CLI_STAYS_HERE,
     .run = run_help,
 };

@@ -3,7 +3,7 @@
 
 static int run_resume(int n_words, const char *const *words)
 {
-    return cli_send_verb("resume", n_words, words);
+    return cli_send_verb("resume", NULL, n_words, words);
 }
 
 static const cli_example examples[] = {
@@ -18,7 +18,7 @@ const cli_command cli_resume = {
     .description = "Ends a pause. A run that is not paused answers that this is done already.",
     .options = cli_sending_options,
     .formats = CLI_SENDING_FORMATS,
-    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
+    .flags = CLI_SENDING_FLAGS,
     .examples = examples,
     .see_also = "pause status",
     .run = run_resume,

@@ -12,7 +12,7 @@ static int run_send(int n_words, const char *const *words)
         return cli_usage("the line is one word for the shell; quote it: 'verb key=value'");
     struct json_object *params = json_object_new_object();
     json_object_object_add(params, "line", json_object_new_string(words[0]));
-    int status = cli_send_command(run, params);
+    int status = cli_send_command(run, params, KJ_WAIT_DONE);
     if (status == CLI_NO_RUN && run && !cli_names_run(run))
         cli_note("a line of several words is one word for the shell: kajitori send '%s %s'", run,
                  words[0]);
@@ -37,7 +37,7 @@ const cli_command cli_send = {
         "understands.",
     .options = cli_sending_line_options,
     .formats = CLI_SENDING_FORMATS,
-    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
+    .flags = CLI_SENDING_FLAGS,
     .examples = examples,
     .see_also = "set stop log",
     .run = run_send,

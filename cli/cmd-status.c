@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "output.h"
+#include "questions.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void put_line(const char *name, const char *text)
 {
@@ -111,47 +113,121 @@ static void print_status_table(struct json_object *status)
     put_list(status, "scheduled", put_scheduled);
 }
 
-static int print_status(const char *json)
+/* ", step 1201 of 5000"; nothing when it is not counted. */
+static void put_counter(struct json_object *status, const char *key, const char *total_key)
 {
-    int status = CLI_DONE;
-    struct json_object *object = json_tokener_parse(json);
-    if (!json_object_is_type(object, json_type_object)) {
-        cli_error("the run's answer is not a status: %s", json);
-        status = CLI_FAILED;
-    } else if (cli.format == CLI_TABLE) {
-        print_status_table(object);
-    } else {
-        cli_print_object(object);
+    struct json_object *at = json_object_object_get(status, key);
+    int64_t total = json_object_get_int64(json_object_object_get(status, total_key));
+    if (!at || json_object_get_int64(at) < 0)
+        return;
+    printf(", %s %lld", key, (long long)json_object_get_int64(at));
+    if (total > 0)
+        printf(" of %lld", (long long)total);
+}
+
+static void put_assignment(const char *before, const char *name, struct json_object *value)
+{
+    char *name_text = cli_clean(name, strlen(name)), *text = cli_cell_text(value);
+    printf("%s%s=%s", before, name_text, text);
+    free(name_text);
+    free(text);
+}
+
+static void put_newest(struct json_object *status)
+{
+    struct json_object *metrics = json_object_object_get(status, "metrics");
+    struct json_object *params = json_object_object_get(status, "params");
+    size_t n =
+        json_object_is_type(metrics, json_type_array) ? json_object_array_length(metrics) : 0;
+    for (size_t k = 0; k < n; k++) {
+        struct json_object *metric = json_object_array_get_idx(metrics, k);
+        const char *tag = json_object_get_string(json_object_object_get(metric, "tag"));
+        put_assignment(k ? " " : ", ", tag ? tag : "?", json_object_object_get(metric, "value"));
     }
-    json_object_put(object);
+    if (!json_object_is_type(params, json_type_object))
+        return;
+    const char *before = ", ";
+    json_object_object_foreach(params, key, value)
+    {
+        put_assignment(before, key, value);
+        before = " ";
+    }
+}
+
+/* "digits-1: running, step 1201 of 5000, epoch 3 of 20, loss=0.1, lr=0.001" */
+static void print_status_line(const char *id, struct json_object *status)
+{
+    char *state = cli_cell_text(json_object_object_get(status, "state"));
+    printf("%s: %s", id, state);
+    put_counter(status, "step", "total_steps");
+    put_counter(status, "epoch", "total_epochs");
+    put_newest(status);
+    putchar('\n');
+    free(state);
+}
+
+static bool is_status(const cli_answer *answer)
+{
+    if (json_object_is_type(answer->result, json_type_object))
+        return true;
+    if (answer->result)
+        cli_error("the run's answer is not a status: %s",
+                  json_object_to_json_string(answer->result));
+    return false;
+}
+
+static int print_group(const cli_answers *answers)
+{
+    struct json_object *list = json_object_new_array();
+    int status = answers->worst;
+    for (size_t k = 0; k < answers->n; k++) {
+        const cli_answer *answer = &answers->item[k];
+        if (!is_status(answer))
+            status = status > CLI_FAILED ? status : CLI_FAILED;
+        else if (cli.format == CLI_TABLE)
+            print_status_line(answer->id, answer->result);
+        else if (cli.format == CLI_CSV)
+            cli_print_object(answer->result);
+        else
+            json_object_array_add(list, json_object_get(answer->result));
+    }
+    if (cli.format == CLI_JSON)
+        cli_print_json(list);
+    else if (cli.format == CLI_YAML)
+        cli_print_yaml(list);
+    json_object_put(list);
     return status;
+}
+
+static int print_single(const cli_answer *answer)
+{
+    if (!is_status(answer))
+        return CLI_FAILED;
+    if (cli.format == CLI_TABLE)
+        print_status_table(answer->result);
+    else
+        cli_print_object(answer->result);
+    return CLI_DONE;
 }
 
 static int run_status(int n_words, const char *const *words)
 {
-    kj_error err = KJ_ERROR_INIT;
-    kj_client *client;
-    char *id, *json;
+    cli_answers answers;
     const char *run = cli_take_run(&n_words, &words);
     if (n_words > 0)
         return cli_too_many(words[0]);
-    int status = cli_open_run(run, CLI_ANSWER_MS, &client, &id);
+    int status = cli_ask(run, "status", NULL, &answers);
     if (status != CLI_DONE)
         return status;
-    if (kj_client_call(client, "status", NULL, CLI_ANSWER_MS, &json, &err) < 0) {
-        status = cli_fail(&err);
-    } else {
-        status = print_status(json);
-        kj_free(json);
-    }
-    kj_client_close(client);
-    free(id);
+    status = answers.is_group ? print_group(&answers) : print_single(&answers.item[0]);
+    cli_answers_done(&answers);
     return status;
 }
 
 static const cli_example examples[] = {
     {"kajitori status", "of the only live run"},
     {"kajitori status digits --format json", "as the protocol's JSON object"},
+    {"kajitori status --match 'lr>0.1'", "one line for each run whose lr is greater"},
     {NULL, NULL},
 };
 
@@ -164,7 +240,7 @@ const cli_command cli_status = {
         "answers at once, also while a step or an evaluation takes long; 'idle' is the time since "
         "the training last passed a safe point.",
     .formats = CLI_TABLE | CLI_JSON | CLI_CSV | CLI_YAML,
-    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME,
+    .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME | CLI_TAKES_GROUP,
     .examples = examples,
     .see_also = "ps watch get",
     .run = run_status,

@@ -28,6 +28,15 @@ _kajitori()
         [[ $verb == events ]] && return
         mapfile -t COMPREPLY < <(compgen -W "$(_kajitori_runs)" -- "$word")
         return ;;
+    --level)
+        mapfile -t COMPREPLY < <(compgen -W "hold leave" -- "$word")
+        return ;;
+    --validate)
+        mapfile -t COMPREPLY < <(compgen -W "yes no" -- "$word")
+        return ;;
+    --host)
+        mapfile -t COMPREPLY < <(compgen -A hostname -- "$word")
+        return ;;
     --pruner | --sampler)
         mapfile -t COMPREPLY < <(compgen -W "help $(kajitori tune "$before" help 2>/dev/null | sed -n 's/^\([a-z][^ ]*\).*/\1/p')" -- "$word")
         return ;;
@@ -44,7 +53,7 @@ _kajitori()
         mapfile -t COMPREPLY < <(compgen -W "$(kajitori help --words 2>/dev/null)" -- "$word") ;;
     events)
         mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
-    status | watch | stop | pause | resume | set | get | send | log)
+    status | watch | stop | abort | pause | resume | checkpoint | evaluate | extend | prune | set | get | params | note | ping | send | log)
         mapfile -t COMPREPLY < <(compgen -W "$(_kajitori_runs)" -- "$word") ;;
     esac
 }

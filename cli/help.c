@@ -36,6 +36,21 @@ static const struct poptOption state_options[] = {
      "~/.local/state/kajitori)",
      "DIR"},
     POPT_TABLEEND};
+static const struct poptOption group_options[] = {
+    {"study", 0, POPT_ARG_STRING, NULL, 0, "all live runs of this study", "STUDY"},
+    {"match", 0, POPT_ARG_ARGV, NULL, 0,
+     "all live runs for which this holds, for example lr>0.1, val_loss>=2, epoch<3, state=paused "
+     "or "
+     "name~digits; may be given several times",
+     "EXPR"},
+    {"all", 0, POPT_ARG_NONE, NULL, 0, "all live runs", NULL},
+    POPT_TABLEEND};
+static const struct poptOption host_options[] = {
+    {"host", 0, POPT_ARG_STRING, NULL, 0,
+     "run this command there, by $KAJITORI_SSH (default: ssh); the command is there as "
+     "$KAJITORI_REMOTE (default: kajitori)",
+     "HOST"},
+    POPT_TABLEEND};
 static const struct poptOption common_options[] = {
     {"quiet", 'q', POPT_ARG_NONE, NULL, 0, "no notes on standard error", NULL},
     {"verbose", 'v', POPT_ARG_NONE, NULL, 0, "more notes on standard error", NULL},
@@ -54,9 +69,12 @@ typedef void (*option_fn)(const cli_command *command, const struct poptOption *o
 
 static void each_in(const cli_command *command, const struct poptOption *options, option_fn fn)
 {
-    for (; options && (options->longName || options->shortName || options->arg); options++)
-        if (options->longName && !(options->argInfo & POPT_ARGFLAG_DOC_HIDDEN))
+    for (; options && (options->longName || options->shortName || options->arg); options++) {
+        if ((options->argInfo & POPT_ARG_MASK) == POPT_ARG_INCLUDE_TABLE)
+            each_in(command, options->arg, fn);
+        else if (options->longName && !(options->argInfo & POPT_ARGFLAG_DOC_HIDDEN))
             fn(command, options);
+    }
 }
 
 static void each_option(const cli_command *command, option_fn fn)
@@ -70,6 +88,10 @@ static void each_option(const cli_command *command, option_fn fn)
         each_in(command, runtime_options, fn);
     if (command->flags & CLI_TAKES_STATE)
         each_in(command, state_options, fn);
+    if (command->flags & CLI_TAKES_GROUP)
+        each_in(command, group_options, fn);
+    if (!(command->flags & CLI_STAYS_HERE))
+        each_in(command, host_options, fn);
     each_in(command, common_options, fn);
 }
 
@@ -287,6 +309,8 @@ static void print_main_page(void)
     puts(".SH ENVIRONMENT\n.TP\n.B KAJITORI_RUNTIME_DIR\nfolder of the live runs\n"
          ".TP\n.B KAJITORI_STATE_DIR\nfolder of the journals\n"
          ".TP\n.B KAJITORI_STORAGE\ndatabase of studies\n"
+         ".TP\n.B KAJITORI_SSH\nwhat reaches another host, with its options (ssh)\n"
+         ".TP\n.B KAJITORI_REMOTE\nthe command on another host (kajitori)\n"
          ".TP\n.B NO_COLOR\nwhen set and not empty: no colours");
     put_exit_statuses();
 }

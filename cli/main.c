@@ -5,15 +5,20 @@
  */
 #include "cli.h"
 
+#include "group.h"
 #include "output.h"
+#include "remote.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_ps,   &cli_status, &cli_watch, &cli_stop,   &cli_pause, &cli_resume,  &cli_set, &cli_get,
-    &cli_send, &cli_log,    &cli_tune,  &cli_events, &cli_help,  &cli_version, NULL,
+    &cli_ps,     &cli_status,     &cli_watch,     &cli_stop,    &cli_abort, &cli_pause,
+    &cli_resume, &cli_checkpoint, &cli_evaluate,  &cli_extend,  &cli_prune, &cli_set,
+    &cli_get,    &cli_params,     &cli_note_verb, &cli_ping,    &cli_send,  &cli_log,
+    &cli_tune,   &cli_events,     &cli_help,      &cli_version, NULL,
 };
 
 cli_settings cli = {.format = CLI_TABLE};
@@ -70,7 +75,7 @@ int cli_usage(const char *format, ...)
     return CLI_USAGE;
 }
 
-static int status_of(int code)
+int cli_status_of(int code)
 {
     switch (code) {
     case KJ_EARG:
@@ -92,7 +97,7 @@ static int status_of(int code)
 int cli_fail(const kj_error *err)
 {
     cli_error("%s", err->message);
-    return status_of(err->code);
+    return cli_status_of(err->code);
 }
 
 static void show_warning(void *userdata, int level, const char *message)
@@ -140,9 +145,18 @@ int cli_open_run(const char *name, int timeout_ms, kj_client **ret_client, char 
     }
     if (cli.verbose)
         cli_note("run %s, pid %d, in %s", info->id, info->pid, info->dir);
+    cli_compare_versions(*ret_client, id);
     kj_run_list_free(list);
     *ret_id = id;
     return CLI_DONE;
+}
+
+void cli_compare_versions(const kj_client *client, const char *id)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    const char *theirs = kj_client_get_version(client);
+    if (*theirs && strcmp(theirs, kj_version()) != 0 && !atomic_flag_test_and_set(&said))
+        cli_note("%s is steered by kajitori %s, this command is %s", id, theirs, kj_version());
 }
 
 bool cli_names_run(const char *word)
@@ -159,10 +173,15 @@ bool cli_names_run(const char *word)
 
 const char *cli_take_run(int *n_words, const char *const **words)
 {
-    if (cli.run || *n_words == 0 || strchr(**words, '=')) /* no run has an "=" */
+    if (cli.run || cli_group_given() || *n_words == 0 || strchr(**words, '=')) /* no run has "=" */
         return NULL;
     (*n_words)--;
     return *(*words)++;
+}
+
+const char *cli_take_live_run(int *n_words, const char *const **words)
+{
+    return *n_words > 1 && cli_names_run(**words) ? cli_take_run(n_words, words) : NULL;
 }
 
 int cli_too_many(const char *word)
@@ -250,6 +269,13 @@ static void fill_options(const cli_command *command, struct poptOption *table)
     if (command->flags & CLI_TAKES_STATE)
         *table++ =
             (struct poptOption){"state-dir", 0, POPT_ARG_STRING, &cli.state_dir, 0, NULL, NULL};
+    if (command->flags & CLI_TAKES_GROUP) {
+        *table++ = (struct poptOption){"study", 0, POPT_ARG_STRING, &cli.study, 0, NULL, NULL};
+        *table++ = (struct poptOption){"match", 0, POPT_ARG_ARGV, &cli.match, 0, NULL, NULL};
+        *table++ = (struct poptOption){"all", 0, POPT_ARG_NONE, &cli.all, 0, NULL, NULL};
+    }
+    if (!(command->flags & CLI_STAYS_HERE))
+        *table++ = (struct poptOption){"host", 0, POPT_ARG_STRING, &cli.host, 0, NULL, NULL};
     *table++ = (struct poptOption){"quiet", 'q', POPT_ARG_NONE, &cli.quiet, 0, NULL, NULL};
     *table++ = (struct poptOption){"verbose", 'v', POPT_ARG_NONE, &cli.verbose, 0, NULL, NULL};
     *table++ = (struct poptOption){"help", 'h', POPT_ARG_NONE, NULL, OPTION_HELP, NULL, NULL};
@@ -314,6 +340,10 @@ static int run_command(const cli_command *command, int argc, const char **argv)
         status = bad_option(context, r, argc, argv);
     } else if (format_name && (status = choose_format(command, format_name)) != CLI_DONE) {
         /* said */
+    } else if ((status = cli_run_elsewhere(command, argc, argv, table)) != CLI_HERE) {
+        /* done there */
+    } else if ((status = cli_group_check(command)) != CLI_DONE) {
+        /* said */
     } else {
         const char *const *words = (const char *const *)poptGetArgs(context);
         status = command->run(count_words(words), words ? words : none);
@@ -325,7 +355,7 @@ static int run_command(const cli_command *command, int argc, const char **argv)
 /* "ps, status, …" */
 static const char *verb_list(void)
 {
-    static char text[200];
+    static char text[300];
     size_t used = 0;
     for (size_t k = 0; cli_commands[k] && used < sizeof text; k++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", k ? ", " : "",

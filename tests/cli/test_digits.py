@@ -98,7 +98,7 @@ def test_stop_at_a_step_and_at_the_end_of_an_epoch(place, digits):
     step, epoch = map(int, re.search(APPLIED, done.stdout).groups())
     at = step + 100
     scheduled = place.kajitori("stop", "--at", f"step:{at}").stdout
-    assert re.fullmatch(rf"stop: scheduled as command \d+, at step:{at}\n", scheduled)
+    assert re.fullmatch(rf"stop: waits for step {at} \(command \d+\)\n", scheduled)
     assert digits.wait() == 0
     assert f"stopped at step {at}," in digits.out
     assert epoch >= 0
@@ -130,7 +130,10 @@ def test_own_verb_and_help(place, digits):
         place.kajitori("send", "digits-one", "shake", "--wait", "done", "--format", "json").stdout
     )
     assert result["result"]["weights"] > 0
-    assert '"shake"' in place.kajitori("send", "help").stdout
+    lines = [line.split() for line in place.kajitori("send", "help").stdout.splitlines()]
+    assert lines[0] == ["verb", "argument", "type", "range", "required", "help"]
+    at = [line[:1] for line in lines].index(["shake"])
+    assert lines[at + 1][:5] == ["scale", "float", "0.0", "..", "10.0"]
 
 
 def test_watch_until_the_run_ends(place, digits):

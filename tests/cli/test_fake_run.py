@@ -6,9 +6,8 @@ import os
 import pty
 import subprocess
 
-import pytest
 import yaml
-from fake_run import FakeRun, event
+from fake_run import event
 
 NASTY = "bad\x1b[31m\x07\x9b2J\u202ename\ntwo"
 CLEAN = "bad[31m2Jname two"
@@ -31,19 +30,6 @@ STATUS = {
     "params": {"lr": 0.001},
     "scheduled": [{"seq": 7, "verb": "set", "at": "epoch:5", "args": {"lr": 0.5}}],
 }
-
-
-@pytest.fixture
-def fake(place):
-    runs = []
-
-    def start(run_id="digits-1", answers=None, info=None):
-        runs.append(FakeRun(place.runtime, run_id, answers, info))
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.close()
 
 
 def record(state, **more):
@@ -269,7 +255,7 @@ def test_replies(place, fake):
         assert place.kajitori(*words).stdout == text + "\n"
     run.answers["command"] = {"seq": 4, "state": "scheduled", "verb": "stop", "at": "step:5000"}
     assert place.kajitori("stop", "--at", "step:5000").stdout == (
-        "stop: scheduled as command 4, at step:5000\n"
+        "stop: waits for step 5000 (command 4)\n"
     )
     run.answers["command"] = {"seq": 4, "state": "done", "verb": "stop", "dry_run": True}
     done = place.kajitori("stop", "--dry-run")
