@@ -47,6 +47,19 @@ static void put_args(struct json_object *record)
     }
 }
 
+/* " loss looks odd" */
+static void put_words(struct json_object *record)
+{
+    struct json_object *words = json_object_object_get(record, "words");
+    if (!json_object_is_type(words, json_type_array))
+        return;
+    for (size_t k = 0; k < json_object_array_length(words); k++) {
+        char *word = cli_cell_text(json_object_array_get_idx(words, k));
+        printf(" %s", word);
+        free(word);
+    }
+}
+
 /* ": lr 0.001 -> 0.0001" */
 static void put_changes(struct json_object *record)
 {
@@ -72,6 +85,7 @@ static void put_changes(struct json_object *record)
 static void put_command(struct json_object *record)
 {
     put_text(record, "", has(record, "verb") ? "verb" : "line", "");
+    put_words(record);
     put_args(record);
     put_changes(record);
     char *at = text_of(record, "at");

@@ -194,7 +194,7 @@ static bool put_special(struct json_object *record, const char *verb)
         fputs("resumed ", stdout);
         put_place(record);
     } else if (strcmp(verb, "note") == 0)
-        printf("note: written as line %lld of the journal", (long long)int_of(record, "n", 0));
+        printf("note: in the journal as command %lld", (long long)int_of(record, "seq", 0));
     else if (strcmp(verb, "checkpoint") == 0)
         return put_checkpoint(record);
     else if (strcmp(verb, "evaluate") == 0)
@@ -268,12 +268,22 @@ enum { VERB, ARGUMENT, TYPE, RANGE, REQUIRED, HELP };
 static const char *const columns[] = {"verb",     "argument", "type", "range",
                                       "required", "help",     NULL};
 
+/* A limit as a text: of an int without the decimals that JSON has. For free. */
+static char *limit_text(struct json_object *arg, const char *key)
+{
+    const char *type = string_of(arg, "type");
+    char *text = cli_cell_text(member_of(arg, key)), *point = strrchr(text, '.');
+    if (type && strcmp(type, "int") == 0 && point && strcmp(point, ".0") == 0)
+        *point = 0;
+    return text;
+}
+
 char *cli_range_text(struct json_object *arg)
 {
     char text[200] = "";
     struct json_object *min = member_of(arg, "min"), *max = member_of(arg, "max");
     bool exclusive = json_object_get_boolean(member_of(arg, "min_exclusive"));
-    char *low = cli_cell_text(min), *high = cli_cell_text(max);
+    char *low = limit_text(arg, "min"), *high = limit_text(arg, "max");
     if (min && max)
         snprintf(text, sizeof text, "%s%s .. %s", exclusive ? "> " : "", low, high);
     else if (min)

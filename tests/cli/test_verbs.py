@@ -92,7 +92,7 @@ def test_what_is_sent(place, fake, words, params):
         ),
         (["prune"], answer("done"), f"prune: applied {PLACE}"),
         (["abort"], answer("applied"), f"abort: applied {PLACE}"),
-        (["note", "x"], answer("done", n=12), "note: written as line 12 of the journal"),
+        (["note", "x"], answer("done"), "note: in the journal as command 4"),
         (["pause"], answer("applied"), f"paused {PLACE}"),
         (["pause"], answer("applied", args={"for": "15m"}), f"paused {PLACE}, for 15m"),
         (
@@ -156,17 +156,19 @@ def test_wrong_usage(place, words, says):
 
 def test_help_is_a_table(place, fake):
     scale = {"name": "scale", "type": "float", "min": 0, "min_exclusive": True, "required": True}
+    times = {"name": "times", "type": "int", "min": 1.0, "max": 1e12, "required": False}
     verbs = [
-        {"name": "shake", "help": "adds noise", "own": True, "args": [{**scale, "help": "how"}]},
+        {"name": "shake", "help": "adds noise", "own": True, "args": [{**scale, "help": "how"}, times]},
         {"name": "evaluate", "help": "", "args": [], "why_not": "no validation data\x1b"},
     ]
     result = {"seq": 1, "state": "done", "verb": "help", "result": {"verbs": verbs}}
     fake(answers={"command": result})
     assert [line.rstrip() for line in place.kajitori("send", "help").stdout.splitlines()] == [
-        "verb      argument  type   range  required  help",
-        "shake                                       adds noise",
-        "          scale     float  > 0    yes       how",
-        "evaluate                                    refused: no validation data",
+        "verb      argument  type   range               required  help",
+        "shake                                                    adds noise",
+        "          scale     float  > 0                 yes       how",
+        "          times     int    1 .. 1000000000000",
+        "evaluate                                                 refused: no validation data",
     ]
     assert place.json("send", "help") == result
 
