@@ -158,7 +158,12 @@ def test_help_is_a_table(place, fake):
     scale = {"name": "scale", "type": "float", "min": 0, "min_exclusive": True, "required": True}
     times = {"name": "times", "type": "int", "min": 1.0, "max": 1e12, "required": False}
     verbs = [
-        {"name": "shake", "help": "adds noise", "own": True, "args": [{**scale, "help": "how"}, times]},
+        {
+            "name": "shake",
+            "help": "adds noise",
+            "own": True,
+            "args": [{**scale, "help": "how"}, times],
+        },
         {"name": "evaluate", "help": "", "args": [], "why_not": "no validation data\x1b"},
     ]
     result = {"seq": 1, "state": "done", "verb": "help", "result": {"verbs": verbs}}
