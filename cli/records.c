@@ -166,6 +166,17 @@ void cli_print_journal_line(struct json_object *line)
     putchar('\n');
 }
 
+/* Events that the run no longer has for this reader. */
+static void put_gap(struct json_object *event)
+{
+    long long lost = json_object_get_int64(json_object_object_get(event, "lost"));
+    if (lost >= 0)
+        printf("         -  %lld events were lost: this reader was too slow or away too long",
+               lost);
+    else
+        fputs("         -  events were lost, it is not known how many", stdout);
+}
+
 void cli_print_event(struct json_object *event)
 {
     char *kind = text_of(event, "event");
@@ -184,7 +195,7 @@ void cli_print_event(struct json_object *event)
         put_step(event);
         put_text(event, "  ", "state", "");
     } else if (strcmp(kind, "gap") == 0) {
-        put_text(event, "         -  ", "lost", " events were lost: this reader is too slow");
+        put_gap(event);
     } else {
         char *text = cli_cell_text(event);
         printf("         -  %s", text);

@@ -9,9 +9,14 @@ import socket
 import threading
 
 
+class End(bytes):
+    """The last that is sent on a connection."""
+
+
 class FakeRun:
     """`answers`: method -> result, or a function of the params that gives one; an Exception is an
-    error answer; bytes are sent as they are; None ends the connection."""
+    error answer; bytes are sent as they are, an End of bytes too, and then the connection ends, as
+    with None."""
 
     def __init__(self, runtime, run_id, answers=None, info=None):
         self.dir = runtime / run_id
@@ -55,6 +60,8 @@ class FakeRun:
                 if not isinstance(answer, bytes):
                     answer = self._envelope(request["id"], answer)
                 connection.sendall(answer)
+                if isinstance(answer, End):
+                    return
 
     @staticmethod
     def _envelope(request_id, answer):

@@ -7,7 +7,7 @@ import pty
 import subprocess
 
 import yaml
-from fake_run import event
+from fake_run import End, event
 
 NASTY = "bad\x1b[31m\x07\x9b2J\u202ename\ntwo"
 CLEAN = "bad[31m2Jname two"
@@ -381,6 +381,41 @@ def test_watch(place, fake):
     assert line.endswith("[me (uid 7)]")
     watching.wait_line("12 events were lost")
     watching.kill()
+
+
+def subscription(cursor, *events):
+    answer = {"jsonrpc": "2.0", "id": 2, "result": {"last": 3, "cursor": cursor}}
+    return json.dumps(answer).encode() + b"\n" + b"".join(events)
+
+
+def test_watch_goes_on_where_the_connection_broke(place, fake):
+    """Each connection breaks after what it sent; the last one is that of a run that ends."""
+    state = {"state": "paused", "step": 8, "epoch": 0}
+    connections = [
+        End(subscription("c0")),
+        End(subscription("x", event(event="metric", tag="loss", step=1, value=1, cursor="c1"))),
+        End(subscription("x", event(event="gap", lost=-1), event(event="state", **state))),
+        End(subscription("x", event(event="state", cursor="c9", **{**state, "state": "ended"}))),
+    ]
+    run = fake(answers={"subscribe": lambda _: connections.pop(0)})
+    lines = place.kajitori("watch", "--after", "c-1").stdout.splitlines()
+    asked = [r["params"] for r in run.requests if r["method"] == "subscribe"]
+    assert asked == [{"after": "c-1"}, {"after": "c0"}, {"after": "c1"}, {"after": "c1"}]
+    assert [line.split()[2:] for line in lines] == [
+        ["1", "loss", "=", "1"],
+        ["-", "events", "were", "lost,", "it", "is", "not", "known", "how", "many"],
+        ["8", "paused"],
+        ["8", "ended"],
+    ]
+
+
+def test_watch_ends_with_a_run_that_died(place, fake):
+    def die(_):
+        run._lock.close()
+        return End(subscription("c0"))
+
+    run = fake(answers={"subscribe": die})
+    assert place.kajitori("watch").stderr.endswith("digits-1 has ended\n")
 
 
 def test_log(place):
