@@ -281,6 +281,24 @@ static void test_a_pause_for_a_time_may_be_interrupted(void **state)
     assert_false(fix.run->paused);
 }
 
+static bool has_resumed(void)
+{
+    struct json_object *journal = fix_journal();
+    bool found = fix_find_event(journal, "resumed") != NULL;
+    json_object_put(journal);
+    return found;
+}
+
+static void test_without_a_thread_a_pause_is_over_by_itself_too(void **state)
+{
+    (void)state;
+    fix_close();
+    fix_open(NULL, KJ_RUN_THREADLESS);
+    fix_write(fix_ctl(), "pause for=0.02s\n");
+    while (!has_resumed())
+        assert_int_equal(kj_run_poll(fix.run), 0);
+}
+
 static void *steer(void *lines)
 {
     json_object_put(fix_wait_event(conn, "state", "paused"));
@@ -377,6 +395,7 @@ int main(void)
         TEST(test_leave_that_cannot_save_goes_on),
         TEST(test_a_pause_for_a_time_is_over_by_itself),
         TEST(test_a_pause_for_a_time_may_be_interrupted),
+        TEST(test_without_a_thread_a_pause_is_over_by_itself_too),
         TEST(test_a_stop_ends_a_pause_for_a_time),
         TEST(test_a_resume_ends_a_pause_for_a_time),
         TEST(test_an_abort_ends_a_pause),

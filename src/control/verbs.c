@@ -120,6 +120,13 @@ static int check_own_verb(const kji_own_verbs *verbs, const kj_verb *from, kj_er
     return 0;
 }
 
+static char *copy_help(const char *help, const kji_verb *standard)
+{
+    if (help)
+        return strndup(help, KJI_STRING_MAX);
+    return strdup(standard ? standard->help : "");
+}
+
 static int new_own_verb(const kj_verb *from, const kji_verb *standard, kji_verb **ret_verb,
                         kj_error *err)
 {
@@ -130,8 +137,7 @@ static int new_own_verb(const kj_verb *from, const kji_verb *standard, kji_verb 
         *verb = *standard;
     verb->own = !standard;
     verb->name = strdup(from->name);
-    const char *help = standard ? standard->help : "";
-    verb->help = strndup(from->help ? from->help : help, KJI_STRING_MAX);
+    verb->help = copy_help(from->help, standard);
     verb->args = NULL;
     verb->at_epoch_end = from->flags & KJ_VERB_AT_EPOCH_END;
     verb->carry_out = standard ? kji_standard_carry_out : kji_own_verb_carry_out;
