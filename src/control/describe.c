@@ -91,6 +91,7 @@ struct json_object *kji_describe_run(const char *id, const char *name, const cha
     add_text(object, "cwd", cwd);
     add_text(object, "framework", framework);
     add_text(object, "fifo", fifo);
+    add_text(object, "checkpoint", getenv("KAJITORI_CHECKPOINT"));
     add_labels(object);
     return object;
 }

@@ -47,6 +47,7 @@ def test_a_continued_run_does_what_the_first_one_would_have_done(place, digits):
         place.kajitori("send", "digits-two", line, "--wait", "done", "--format", "json").stdout
     )
     assert second.wait() == 0
+    assert place.journal("digits-two")[0]["run"]["checkpoint"] == str(first)
     saved = record["result"]["checkpoint"]["path"]
     with open(saved, "rb") as ours, open(checkpoint["path"], "rb") as theirs:
         assert ours.read() == theirs.read()
