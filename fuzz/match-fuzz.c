@@ -11,12 +11,10 @@
 
 static int opposite(int op)
 {
-    static const int pairs[] = {[CLI_MATCH_LESS] = CLI_MATCH_AT_LEAST,
-                                [CLI_MATCH_AT_MOST] = CLI_MATCH_GREATER,
-                                [CLI_MATCH_GREATER] = CLI_MATCH_AT_MOST,
-                                [CLI_MATCH_AT_LEAST] = CLI_MATCH_LESS,
-                                [CLI_MATCH_EQUAL] = CLI_MATCH_NOT_EQUAL,
-                                [CLI_MATCH_NOT_EQUAL] = CLI_MATCH_EQUAL};
+    static const int pairs[] = {
+        [CLI_MATCH_LESS] = CLI_MATCH_AT_LEAST,   [CLI_MATCH_AT_MOST] = CLI_MATCH_GREATER,
+        [CLI_MATCH_GREATER] = CLI_MATCH_AT_MOST, [CLI_MATCH_AT_LEAST] = CLI_MATCH_LESS,
+        [CLI_MATCH_EQUAL] = CLI_MATCH_NOT_EQUAL, [CLI_MATCH_NOT_EQUAL] = CLI_MATCH_EQUAL};
     return pairs[op];
 }
 

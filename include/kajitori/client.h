@@ -123,8 +123,10 @@ typedef int (*kj_journal_fn)(void *userdata, const char *json_line);
 
 /*
  * Finds the journal of the run whose id begins with `prefix` (NULL: the newest one) and calls `fn`
- * for each line, oldest first; a nonzero return of `fn` ends it. A torn last line is left out.
- * *ret_run_id, if not NULL, is for kj_free. KJ_ENORUN, KJ_EAMBIGUOUS, KJ_EIO.
+ * for each line of all its files, oldest first; a nonzero return of `fn` ends it. A torn last line
+ * is left out; lines that are gone, or in a file that cannot be read, are one line "missing" (with
+ * "n", the number of the last of them, "first" and "text"). *ret_run_id, if not NULL, is for
+ * kj_free. KJ_ENORUN, KJ_EAMBIGUOUS, KJ_EIO.
  */
 KJ_API int kj_journal_read(const char *state_dir, const char *prefix, kj_journal_fn fn,
                            void *userdata, char **ret_run_id, kj_error *err);

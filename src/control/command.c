@@ -382,6 +382,8 @@ struct json_object *kji_command_record(const kji_command *command)
     add_masked_text(record, "by", command->by);
     add_masked_text(record, "reason", command->reason);
     add_text(record, "command_id", command->command_id);
+    if (command->recovered)
+        add_number(record, "recovered", command->recovered);
     if (command->dry_run)
         json_object_object_add(record, "dry_run", json_object_new_boolean(true));
     if (!command->hide_result)

@@ -56,7 +56,8 @@ typedef struct kji_command {
     bool dry_run;
     bool save; /* a checkpoint is saved first */
     kji_sender sender;
-    int64_t step; /* where it was carried out */
+    int64_t recovered; /* number of the command of a run before that it repeats; 0: of none */
+    int64_t step;      /* where it was carried out */
     int64_t epoch;
     bool has_place;    /* step and epoch are set */
     const char *place; /* kind of the safe point at which it was carried out; NULL: at none */

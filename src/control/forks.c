@@ -27,7 +27,7 @@ static void make_deaf(kj_run *run)
     run->cell.due_step = INT64_MAX;
     kji_signals_forked(run);
     kji_closep(&run->wake_fd);
-    kji_closep(&run->journal.fd);
+    kji_journal_close_fds(&run->journal);
     kji_closep(&run->place.lock_fd);
     kji_closep(&run->place.dir_fd);
     kji_helper_close_fds(&run->helper);

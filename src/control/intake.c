@@ -63,10 +63,11 @@ static void enqueue(kj_run *run, kji_command *command)
     kji_run_wake_training(run);
 }
 
-/* Whether the command, which changes nothing, is only counted, since its FIFO floods. */
-static bool is_hidden(const kji_command *command, int state)
+/* Whether the command, which changes nothing, is only counted, since its FIFO floods. One that sent
+ * others has changed something. */
+static bool is_hidden(const kj_run *run, const kji_command *command, int state)
 {
-    kji_flood *flood = command->sender.flood;
+    kji_flood *flood = command->seq == run->last_seq ? command->sender.flood : NULL;
     const char *text = command->line ? command->line : command->verb_name;
     if (command->verb && command->verb->is_remark && state == KJI_DONE)
         return false;
@@ -77,7 +78,7 @@ static bool is_hidden(const kji_command *command, int state)
 static void finish_at_once(kj_run *run, kji_command *command, int state,
                            struct json_object **ret_record)
 {
-    if (is_hidden(command, state)) {
+    if (is_hidden(run, command, state)) {
         run->last_seq--; /* the number goes to the next one */
         kji_command_free(command);
         *ret_record = NULL;

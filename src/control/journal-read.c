@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Journals are read without the run: STATE/runs/RUN-ID/journal.jsonl (docs/protocol.md section 5).
+ * Journals are read without the run: STATE/runs/RUN-ID/journal*.jsonl (docs/protocol.md section 5).
  * The newest one is the one whose run.json says the latest start; a journal without it counts by
- * its own time. Lines are handed over as they are; what follows the last newline was torn by a
- * crash, or is being written now, and is no line.
+ * its own time. Lines are handed over as they are. The newest file is opened before the others are
+ * listed, so that what a run renames meanwhile is read once, and nothing is left out.
  */
 #include "errors.h"
 #include "files.h"
+#include "journal.h"
 #include "json.h"
 #include "mem.h"
 #include "places.h"
 #include "registry.h"
-#include "strbuf.h"
 
 #include <kajitori/client.h>
 
@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LINE_LIMIT = 4 * 1024 * 1024, RUN_JSON_LIMIT = 1024 * 1024, READ_SIZE = 65536 };
+enum { RUN_JSON_LIMIT = 1024 * 1024 };
 
 typedef struct id_list {
     char **ids;
@@ -36,11 +36,22 @@ static void free_ids(id_list *list)
     free(list->ids);
 }
 
+static int open_folder(int runs_fd, const char *id)
+{
+    return openat(runs_fd, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
 static bool has_journal(int runs_fd, const char *id)
 {
     struct stat st;
-    KJI_CLEANUP(kji_freep) char *path = kji_format("%s/journal.jsonl", id);
-    return path && fstatat(runs_fd, path, &st, 0) == 0 && S_ISREG(st.st_mode);
+    KJI_CLEANUP(kji_freep) int64_t *numbers = NULL;
+    KJI_CLEANUP(kji_closep) int dir_fd = open_folder(runs_fd, id);
+    size_t n = 0;
+    if (dir_fd < 0)
+        return false;
+    if (fstatat(dir_fd, KJI_JOURNAL_NAME, &st, 0) == 0)
+        return S_ISREG(st.st_mode);
+    return kji_journal_list_parts(dir_fd, &numbers, &n, NULL) >= 0 && n > 0;
 }
 
 static int add_id(id_list *list, const char *id, kj_error *err)
@@ -133,48 +144,142 @@ static int find_journal(int runs_fd, const char *runs_dir, const char *prefix, c
     return 0;
 }
 
-/* Hands over the whole lines of `buffer` and keeps the rest. Nonzero as soon as fn returns it. */
-static int deliver_lines(kji_strbuf *buffer, size_t fresh, kj_journal_fn fn, void *userdata)
+typedef struct journal_reading {
+    int dir_fd;
+    const char *path; /* of the folder, for messages */
+    kj_journal_fn fn;
+    void *userdata;
+    int64_t next;  /* number of the line that comes next */
+    char *trouble; /* why lines before it are not there; NULL: not known */
+    bool is_ended; /* fn wants no more */
+} journal_reading;
+
+/* Lines from reading->next up to `last` are not there. */
+static void tell_missing(journal_reading *reading, int64_t last)
 {
-    size_t begin = 0, from = buffer->size - fresh;
-    int stop = 0;
-    for (char *end; !stop && (end = memchr(buffer->text + from, '\n', buffer->size - from));) {
-        *end = 0;
-        stop = fn(userdata, buffer->text + begin);
-        begin = from = (size_t)(end - buffer->text) + 1;
-    }
-    kji_strbuf_consume(buffer, begin);
-    return stop;
+    if (last < reading->next || reading->is_ended)
+        return;
+    const char *why = reading->trouble ? reading->trouble : "these lines are gone";
+    struct json_object *line = kji_journal_missing(reading->next, last, why);
+    KJI_CLEANUP(kji_freep) char *text = kji_json_text(line);
+    json_object_put(line);
+    if (text)
+        reading->is_ended = reading->fn(reading->userdata, text);
+    reading->next = last + 1;
 }
 
-static int read_lines(int fd, const char *path, kj_journal_fn fn, void *userdata, kj_error *err)
+static void set_trouble(journal_reading *reading, char *text)
 {
-    KJI_CLEANUP(kji_strbuf_done) kji_strbuf buffer = KJI_STRBUF_INIT;
-    KJI_CLEANUP(kji_freep) char *bytes = malloc(READ_SIZE);
-    if (!bytes)
-        return kji_fail_memory(err);
-    for (;;) {
-        ssize_t n = read(fd, bytes, READ_SIZE);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return kji_fail_errno(err, KJ_EIO, errno, "cannot read %s", path);
-        if (n == 0)
-            return 0;
-        kji_strbuf_add(&buffer, bytes, (size_t)n);
-        if (buffer.failed)
-            return kji_fail_memory(err);
-        if (deliver_lines(&buffer, (size_t)n, fn, userdata))
-            return 0;
-        if (buffer.size > LINE_LIMIT)
-            return kji_fail(err, KJ_EDATA, "%s: a line of more than %d bytes", path, LINE_LIMIT);
-    }
+    free(reading->trouble);
+    reading->trouble = text;
 }
 
-int kj_journal_read(const char *state_dir, const char *prefix, kj_journal_fn fn, void *userdata,
-                    char **ret_run_id, kj_error *err)
+static int hand_over(void *userdata, char *text, size_t size)
 {
-    KJI_CLEANUP(kji_freep) char *state = NULL, *id = NULL;
+    journal_reading *reading = userdata;
+    if (text) {
+        reading->is_ended = reading->fn(reading->userdata, text);
+        reading->next++;
+    } else {
+        set_trouble(reading, kji_format("a line of %zu bytes", size));
+        tell_missing(reading, reading->next);
+    }
+    return reading->is_ended;
+}
+
+/* An older file. What cannot be read of it is told of with the next one, whose number shows it. */
+static void read_older(journal_reading *reading, int64_t number)
+{
+    char name[KJI_JOURNAL_NAME_MAX];
+    kj_error err = KJ_ERROR_INIT;
+    tell_missing(reading, number - 1);
+    set_trouble(reading, NULL);
+    KJI_CLEANUP(kji_closep)
+    int fd = openat(reading->dir_fd, kji_journal_part_name(number, name),
+                    O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    reading->next = number;
+    if (fd < 0)
+        set_trouble(reading, kji_format("%s: %s", name, strerrordesc_np(errno)));
+    else if (kji_each_line(fd, 0, hand_over, reading, NULL, &err) < 0)
+        set_trouble(reading, kji_format("%s: %s", name, err.message));
+}
+
+static int read_newest(journal_reading *reading, int fd, int64_t number, kj_error *err)
+{
+    if (number != INT64_MAX) {
+        tell_missing(reading, number - 1);
+        reading->next = number;
+    }
+    int r = reading->is_ended ? 0 : kji_each_line(fd, 0, hand_over, reading, NULL, err);
+    return r < 0 ? kji_fail_prefix(err, r, "%s/" KJI_JOURNAL_NAME, reading->path) : 0;
+}
+
+static bool is_same_file(int dir_fd, const char *name, int fd)
+{
+    struct stat by_name, by_fd;
+    return fd >= 0 && fstatat(dir_fd, name, &by_name, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstat(fd, &by_fd) == 0 && by_name.st_ino == by_fd.st_ino &&
+           by_name.st_dev == by_fd.st_dev;
+}
+
+/* The number of the newest file's first line: it says so, or it has got another name since it was
+ * opened. INT64_MAX when it is not known. The numbers of `list` become those of the others. */
+static int64_t number_of_newest(int dir_fd, int fd, int64_t *list, size_t *n)
+{
+    int64_t number = INT64_MAX;
+    size_t kept = 0;
+    if (fd >= 0)
+        kji_journal_first_number(fd, &number, NULL);
+    for (size_t k = 0; k < *n; k++) {
+        char name[KJI_JOURNAL_NAME_MAX];
+        if (is_same_file(dir_fd, kji_journal_part_name(list[k], name), fd))
+            number = list[k];
+        else
+            list[kept++] = list[k];
+    }
+    *n = kept;
+    return number;
+}
+
+static int read_files(journal_reading *reading, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) int64_t *numbers = NULL;
+    size_t n = 0, k = 0;
+    KJI_CLEANUP(kji_closep)
+    int fd = openat(reading->dir_fd, KJI_JOURNAL_NAME, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno != ENOENT)
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot open %s/" KJI_JOURNAL_NAME,
+                              reading->path);
+    int r = kji_journal_list_parts(reading->dir_fd, &numbers, &n, err);
+    if (r < 0)
+        return r;
+    int64_t newest = number_of_newest(reading->dir_fd, fd, numbers, &n);
+    for (; k < n && numbers[k] < newest && !reading->is_ended; k++)
+        read_older(reading, numbers[k]);
+    if (fd >= 0)
+        r = read_newest(reading, fd, newest, err);
+    for (; r >= 0 && k < n && !reading->is_ended; k++)
+        read_older(reading, numbers[k]);
+    return r;
+}
+
+/* A run that has left a journal. */
+typedef struct past_run {
+    char *id;
+    char *path;
+    int dir_fd;
+} past_run;
+
+static void past_run_done(past_run *past)
+{
+    free(past->id);
+    free(past->path);
+    kji_closep(&past->dir_fd);
+}
+
+static int find_past_run(const char *state_dir, const char *prefix, past_run *past, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *state = NULL;
     int r = kji_state_dir(state_dir, &state, err);
     if (r < 0)
         return r;
@@ -186,24 +291,55 @@ int kj_journal_read(const char *state_dir, const char *prefix, kj_journal_fn fn,
         return kji_fail(err, KJ_ENORUN, "there is no journal: no folder %s", runs_dir);
     if (runs_fd < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot open %s", runs_dir);
-    r = find_journal(runs_fd, runs_dir, prefix, &id, err);
+    r = find_journal(runs_fd, runs_dir, prefix, &past->id, err);
     if (r < 0)
         return r;
-    KJI_CLEANUP(kji_freep) char *path = kji_format("%s/journal.jsonl", id);
-    if (!path)
+    past->path = kji_format("%s/%s", runs_dir, past->id);
+    if (!past->path)
         return kji_fail_memory(err);
-    KJI_CLEANUP(kji_closep) int fd = openat(runs_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return kji_fail_errno(err, KJ_EIO, errno, "cannot open %s/%s", runs_dir, path);
-    r = read_lines(fd, path, fn, userdata, err);
+    past->dir_fd = open_folder(runs_fd, past->id);
+    if (past->dir_fd < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "cannot open %s", past->path);
+    return 0;
+}
+
+int kj_journal_read(const char *state_dir, const char *prefix, kj_journal_fn fn, void *userdata,
+                    char **ret_run_id, kj_error *err)
+{
+    KJI_CLEANUP(past_run_done) past_run past = {.dir_fd = -1};
+    int r = find_past_run(state_dir, prefix, &past, err);
+    if (r < 0)
+        return r;
+    journal_reading reading = {
+        .dir_fd = past.dir_fd, .path = past.path, .fn = fn, .userdata = userdata, .next = 1};
+    r = read_files(&reading, err);
+    free(reading.trouble);
     if (r >= 0 && ret_run_id)
-        *ret_run_id = kji_take(&id);
+        *ret_run_id = kji_take(&past.id);
     return r;
 }
 
 int kj_past_run_load(const char *state_dir, const char *prefix, char **ret_json, char **ret_run_id,
                      kj_error *err)
 {
-    (void)state_dir, (void)prefix, (void)ret_json, (void)ret_run_id;
-    return kji_fail(err, KJ_EUNSUPPORTED, "past runs");
+    KJI_CLEANUP(past_run_done) past_run past = {.dir_fd = -1};
+    KJI_CLEANUP(kji_freep) char *text = NULL;
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
+    size_t size;
+    int r = find_past_run(state_dir, prefix, &past, err);
+    if (r < 0)
+        return r;
+    r = kji_read_file(past.dir_fd, "run.json", RUN_JSON_LIMIT, &text, &size, err);
+    if (r == KJ_ENOENT) /* not: no such run */
+        r = kji_fail(err, KJ_EDATA, "run %s has left a journal, but no run.json", past.id);
+    if (r >= 0)
+        r = kji_json_parse(text, size, &json, err);
+    if (r >= 0 && !json_object_is_type(json, json_type_object))
+        r = kji_fail(err, KJ_EDATA, "it is no object");
+    if (r < 0)
+        return r == KJ_EMEM ? r : kji_fail_prefix(err, r, "%s/run.json", past.path);
+    *ret_json = kji_take(&text);
+    if (ret_run_id)
+        *ret_run_id = kji_take(&past.id);
+    return 0;
 }

@@ -109,19 +109,41 @@ static void remove_dead(int root_fd, const char *name, int dir_fd)
     unlinkat(root_fd, name, AT_REMOVEDIR);
 }
 
+bool kji_publish_is_door(const char *name)
+{
+    for (size_t k = 0; k < sizeof door_names / sizeof *door_names; k++)
+        if (strcmp(door_names[k], name) == 0)
+            return true;
+    return strncmp(name, ".run.json.", 10) == 0; /* left by a death before the rename */
+}
+
+/* Of a dead one *ret_lock_fd is locked, so that two who clean up do not meet; -1 without a lock. */
+static int look(const char *name, int dir_fd, int *ret_lock_fd)
+{
+    *ret_lock_fd = openat(dir_fd, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (*ret_lock_fd < 0 && errno != ENOENT)
+        return KJI_DOORS_UNFINISHED;
+    bool unfinished = *ret_lock_fd < 0 || *name == '.';
+    if (unfinished && is_young(dir_fd))
+        return KJI_DOORS_UNFINISHED;
+    if (*ret_lock_fd >= 0 && flock(*ret_lock_fd, LOCK_SH | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK ? KJI_DOORS_LIVE : KJI_DOORS_UNFINISHED;
+    return KJI_DOORS_DEAD;
+}
+
+int kji_publish_look(const char *name, int dir_fd)
+{
+    KJI_CLEANUP(kji_closep) int lock_fd = -1;
+    return look(name, dir_fd, &lock_fd);
+}
+
 bool kji_publish_is_live(int root_fd, const char *name, int dir_fd)
 {
-    KJI_CLEANUP(kji_closep)
-    int lock_fd = openat(dir_fd, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (lock_fd < 0 && errno != ENOENT)
-        return false;
-    bool unfinished = lock_fd < 0 || *name == '.';
-    if (unfinished && is_young(dir_fd))
-        return false;
-    if (lock_fd >= 0 && flock(lock_fd, LOCK_SH | LOCK_NB) < 0)
-        return errno == EWOULDBLOCK;
-    remove_dead(root_fd, name, dir_fd);
-    return false;
+    KJI_CLEANUP(kji_closep) int lock_fd = -1;
+    int doors = look(name, dir_fd, &lock_fd);
+    if (doors == KJI_DOORS_DEAD)
+        remove_dead(root_fd, name, dir_fd);
+    return doors == KJI_DOORS_LIVE;
 }
 
 /* Makes room for the name of a run that is dead. */

@@ -36,6 +36,18 @@ int kji_publish_show(kji_publication *place, const char *id, kj_error *err);
 /* Removes the folder and its doors, if it is still ours, and lets go of the lock. */
 void kji_publish_remove(kji_publication *place);
 
+enum kji_doors {
+    KJI_DOORS_DEAD,
+    KJI_DOORS_UNFINISHED, /* still being made, or nobody knows */
+    KJI_DOORS_LIVE
+};
+
+/* What the folder `name`, open as dir_fd, is the folder of; nothing is touched. */
+int kji_publish_look(const char *name, int dir_fd);
+
+/* A file that a run's folder of doors has. */
+bool kji_publish_is_door(const char *name);
+
 /*
  * Whether the run of the folder root_fd/name, open as dir_fd, lives. The doors and the folder of a
  * dead one are removed; one that is still being made (hidden or without a lock, and less than a

@@ -28,7 +28,9 @@ static char *journal(kj_run *run, struct json_object *record)
     char *line = NULL;
     kj_error err = KJ_ERROR_INIT;
     int r = record ? kji_journal_append(&run->journal, record, &line, &err) : KJ_EMEM;
-    if (r < 0)
+    if (r > 0) /* the folder may be a new one */
+        kji_run_write_json(run, run->journal.dir_fd, NULL);
+    if (r != 0)
         keep_warning(
             run, kji_format("run %s: %s", run->id, r == KJ_EMEM ? kj_error_text(r) : err.message));
     return line;

@@ -14,6 +14,7 @@
 #include "metrics.h"
 #include "params.h"
 #include "publish.h"
+#include "schedule-file.h"
 #include "seen.h"
 #include "verbs.h"
 
@@ -29,7 +30,8 @@ enum {
     KJI_PENDING_WARNING = 4,  /* a warning waits for the log hook */
     KJI_PENDING_LOOK = 8,     /* somebody asked whether the training still moves */
     KJI_PENDING_STOPPED = 16, /* an ending was applied: for ever, so that every poll returns it */
-    KJI_PENDING_DOORS = 32    /* without a helper thread, for ever: the doors are served here */
+    KJI_PENDING_DOORS = 32,   /* without a helper thread, for ever: the doors are served here */
+    KJI_PENDING_SCHEDULE = 64 /* a schedule is to be taken in */
 };
 
 enum {
@@ -79,6 +81,7 @@ struct kj_run {
     size_t queued_bytes;
     int64_t last_seq;
     kji_seen seen; /* command ids */
+    kji_schedule_file schedule;
     int64_t total_steps;
     int64_t total_epochs;
     int ending;         /* enum kj_ending; atomic; an abort may follow, nothing takes it back */
@@ -137,6 +140,9 @@ void kji_run_event(kj_run *run, const char *event, struct json_object *fields);
 
 /* Journals how many lines of the FIFO were only counted, if any were. */
 void kji_run_tell_flood(kj_run *run, kji_fifo *fifo);
+
+/* Writes run.json into a folder. Lock held, once the run is open. */
+int kji_run_write_json(kj_run *run, int dir_fd, kj_error *err);
 
 /* "running", "paused", "stopping". */
 const char *kji_run_state(const kj_run *run);

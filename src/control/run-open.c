@@ -12,6 +12,7 @@
 #include "mask.h"
 #include "mem.h"
 #include "places.h"
+#include "recover.h"
 #include "run-impl.h"
 #include "utf8.h"
 
@@ -43,6 +44,7 @@ static void free_run(kj_run *run)
     kji_feed_done(&run->feed);
     kji_seen_done(&run->seen);
     kji_signals_done(&run->signals);
+    kji_schedule_file_done(&run->schedule);
     json_object_put(run->json);
     for (size_t k = 0; k < KJI_N_STANDARD; k++)
         free(run->refusal[k]);
@@ -134,7 +136,7 @@ static int open_user_fifo(kj_run *run, const char *path, char **ret_stale, kj_er
     return give_up(run, &why, err);
 }
 
-static int write_json(kj_run *run, int dir_fd, kj_error *err)
+int kji_run_write_json(kj_run *run, int dir_fd, kj_error *err)
 {
     KJI_CLEANUP(kji_freep) char *text = kji_json_text(run->json);
     if (!text)
@@ -155,7 +157,7 @@ static void describe(kj_run *run)
 static int show(kj_run *run, kj_error *err)
 {
     describe(run);
-    int r = write_json(run, run->place.dir_fd, err);
+    int r = kji_run_write_json(run, run->place.dir_fd, err);
     return r < 0 ? r : kji_publish_show(&run->place, run->id, err);
 }
 
@@ -239,16 +241,27 @@ static int open_journal(kj_run *run, const char *override, kj_error *err)
     if (r < 0)
         return r;
     KJI_CLEANUP(kji_freep) char *dir = kji_format("%s/runs/%s", state, run->id);
-    KJI_CLEANUP(kji_closep) int dir_fd = -1;
-    r = dir ? kji_open_dir(dir, true, &dir_fd, err) : kji_fail_memory(err);
+    r = dir ? kji_journal_open(&run->journal, dir, err) : kji_fail_memory(err);
     if (r >= 0)
-        r = kji_journal_open(&run->journal, dir_fd, err);
-    if (r >= 0)
-        r = write_json(run, dir_fd, err);
+        r = kji_run_write_json(run, run->journal.dir_fd, err);
+    run->last_seq = run->journal.pending.last_seq;
     if (r >= 0)
         return 0;
     kji_journal_done(&run->journal); /* a disk that is full already is told of once */
     return kji_fail_prefix(err, r, "no journal in %s", dir ? dir : state);
+}
+
+static int read_schedule(kj_run *run, const char *path, kj_error *err)
+{
+    kj_error why = KJ_ERROR_INIT;
+    if (!path || !*path)
+        path = getenv("KAJITORI_SCHEDULE");
+    if (!path || !*path)
+        return 0;
+    if (kji_schedule_file_read(&run->schedule, path, &why) < 0)
+        return give_up(run, &why, err);
+    kji_run_pend(run, KJI_PENDING_SCHEDULE);
+    return 0;
 }
 
 static bool has_door(const kj_run *run)
@@ -287,7 +300,9 @@ static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot make an eventfd");
     struct json_object *fields = json_object_new_object();
     json_object_object_add(fields, "run", json_object_get(run->json));
+    kji_recover_describe(run, fields);
     kji_run_event(run, "run_started", fields);
+    kji_recover_warn(run);
     journal_stale(run, kji_take(&stale));
     r = kji_helper_prepare(&run->helper, err);
     if (r < 0 || run->flags & KJ_RUN_LISTEN_LATER)
@@ -304,12 +319,20 @@ static int close_doors(kj_run *run, const kj_error *why, kj_error *err)
     return give_up(run, why, err);
 }
 
+static int begin_to_serve(kj_run *run, kj_error *err)
+{
+    kj_error why = KJ_ERROR_INIT;
+    return serve(run, &why) < 0 ? close_doors(run, &why, err) : 0;
+}
+
 int kj_run_listen(kj_run *run, kj_error *err)
 {
     if (run->forked)
         return 0;
-    kj_error why = KJ_ERROR_INIT;
-    return serve(run, &why) < 0 ? close_doors(run, &why, err) : 0;
+    kji_run_lock(run);
+    kji_schedule_file_take_in(run);
+    kji_run_unlock(run);
+    return begin_to_serve(run, err);
 }
 
 static int check_options(const kj_run_options *options, kj_error *err)
@@ -358,6 +381,8 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
     run->id = id ? strdup(id) : kji_make_run_id(run->name);
     kj_error why = KJ_ERROR_INIT;
     r = run->id ? open_all(run, &options, &why) : kji_fail_memory(&why);
+    if (r >= 0)
+        r = read_schedule(run, options.schedule_path, &why);
     if (r < 0)
         r = close_doors(run, &why, err);
     if (r < 0) {
@@ -392,6 +417,7 @@ static void journal_end(kj_run *run)
     bool stopped = kj_run_should_stop(run);
     json_object_object_add(fields, "step", json_object_new_int64(kji_run_step(run)));
     json_object_object_add(fields, "epoch", json_object_new_int64(kji_run_epoch(run)));
+    json_object_object_add(fields, "last_seq", json_object_new_int64(run->last_seq));
     json_object_object_add(fields, "stopped", json_object_new_boolean(stopped));
     if (stopped)
         json_object_object_add(fields, "ending",
@@ -408,7 +434,7 @@ void kj_run_close(kj_run *run)
 {
     if (!run || run->forked)
         return; /* a forked copy stays: its locks may be held by a thread that is not here */
-    kj_run_listen(run, NULL); /* who came before it is answered, too */
+    begin_to_serve(run, NULL); /* who came before it is answered, too */
     kji_run_lock(run);
     run->is_ended = true;
     kji_run_unlock(run);

@@ -2,6 +2,7 @@
 #include "clock.h"
 #include "json.h"
 #include "mask.h"
+#include "recover.h"
 #include "run-impl.h"
 #include "utf8.h"
 
@@ -83,6 +84,7 @@ struct json_object *kji_run_status(kj_run *run)
     json_object_object_add(status, "metrics", kji_metrics_describe(&run->metrics));
     json_object_object_add(status, "params", param_values(run));
     json_object_object_add(status, "scheduled", scheduled(run));
+    kji_recover_describe(run, status);
     return status;
 }
 

@@ -9,6 +9,7 @@
 #include "errors.h"
 #include "json.h"
 #include "mem.h"
+#include "recover.h"
 #include "run-impl.h"
 
 #include <string.h>
@@ -380,6 +381,11 @@ const kji_verb kji_builtin_verbs[] = {
      .max_words = KJI_WORDS_MAX,
      .check = note_check,
      .settle = note_settle},
+    {.name = "recover",
+     .help = "recover [SEQ...]: carries out what a run of this id left undone when it died",
+     .max_words = KJI_WORDS_MAX,
+     .check = kji_recover_check,
+     .answer = kji_recover_answer},
 };
 
 const size_t kji_n_builtin_verbs = sizeof kji_builtin_verbs / sizeof *kji_builtin_verbs;

@@ -209,6 +209,7 @@ int kji_run_visit(kj_run *run, kji_place place)
     kji_run_lock(run);
     if (!run->is_visited) { /* else a callback polls: the commands behind its own wait for it */
         run->is_visited = true;
+        kji_schedule_file_take_in(run);
         bits = stay(run, place);
         run->is_visited = false;
     }
