@@ -30,6 +30,8 @@
 
 enum {
     READ_BYTES = 1024, /* at once, so that a flood leaves room for the training and other doors */
+    QUEUED_LINES = 1000,
+    QUEUE_REST_MS = 20, /* while so many of them wait */
     STALE_SILENCE_MS = 250,
     STALE_MAX_MS = 2000,
     STALE_KEPT = 1024
@@ -208,15 +210,41 @@ void kji_fifo_feed(kji_fifo *fifo, kj_run *run, const char *bytes, size_t size)
 bool kji_fifo_read(kji_fifo *fifo, kj_run *run)
 {
     char bytes[READ_BYTES];
+    int64_t before = run->last_seq;
     ssize_t n = read(fifo->fd, bytes, sizeof bytes);
     if (n > 0)
         kji_fifo_feed(fifo, run, bytes, (size_t)n);
+    if (run->last_seq != before)
+        kji_flood_take(&fifo->flood, kji_monotonic_ms(), run->last_seq - before);
     if (n == sizeof bytes)
         return false;
     if (fifo->writer_left && (fifo->size || fifo->skipping))
         end_line(fifo, run);
     fifo->writer_left = false;
     return true;
+}
+
+static bool is_line_due(const kji_command *command)
+{
+    return command->sender.flood && command->at.kind == KJI_AT_NOW;
+}
+
+/* Whether enough lines wait for the training. Those of a paused run are carried out at once. */
+static bool is_queue_full(const kj_run *run)
+{
+    size_t n = 0;
+    if (run->n_queued < QUEUED_LINES)
+        return false;
+    for (const kji_command *command = run->queue; command && n < QUEUED_LINES;
+         command = command->next)
+        n += is_line_due(command);
+    return n == QUEUED_LINES;
+}
+
+int64_t kji_fifo_rest_ms(kji_fifo *fifo, const kj_run *run)
+{
+    int64_t ms = kji_flood_rest_ms(&fifo->flood, kji_monotonic_ms());
+    return ms < QUEUE_REST_MS && is_queue_full(run) ? QUEUE_REST_MS : ms;
 }
 
 void kji_fifo_writer_closed(kji_fifo *fifo, kj_run *run)

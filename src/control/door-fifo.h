@@ -47,6 +47,9 @@ int kji_fifo_watch(const kji_fifo *fifo, int inotify_fd, uint32_t events);
 
 /* Takes a part of what is there, line by line: true when the FIFO is empty now. */
 bool kji_fifo_read(kji_fifo *fifo, kj_run *run);
+/* How long the FIFO is to be let alone, since it has said enough for now; 0: not at all. Its
+ * writers wait in write(2). */
+int64_t kji_fifo_rest_ms(kji_fifo *fifo, const kj_run *run);
 /* A writer has closed: a last line without newline counts, once all that was written is read. */
 void kji_fifo_writer_closed(kji_fifo *fifo, kj_run *run);
 /* Warns, once, when the FIFO has no name any more. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The FIFO doors: what real writers do to them. */
+#include "clock.h"
+#include "files.h"
 #include "json.h"
 #include "mem.h"
 #include "run-fixture.h"
@@ -7,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -193,6 +196,88 @@ static void test_a_flood_is_told_of_while_the_run_goes_on(void **state)
         json_object_put(journal);
         sched_yield();
     }
+}
+
+/* Of lines that do something: ten thousand at once, then two a millisecond. */
+static void test_how_long_a_fifo_rests(void **state)
+{
+    (void)state;
+    kji_flood flood = {0};
+    kji_flood_take(&flood, 5000, KJI_FLOOD_BURST);
+    assert_int_equal(kji_flood_rest_ms(&flood, 5000), 0);
+    kji_flood_take(&flood, 5000, 93);
+    assert_int_equal(kji_flood_rest_ms(&flood, 5000), 47);
+    assert_int_equal(kji_flood_rest_ms(&flood, 5040), 7);
+    assert_int_equal(kji_flood_rest_ms(&flood, 5047), 0);
+    kji_flood_take(&flood, 6047, KJI_FLOOD_PER_S);
+    assert_int_equal(kji_flood_rest_ms(&flood, 6047), 0);
+    kji_flood_take(&flood, 60000, KJI_FLOOD_BURST + 1);
+    assert_int_equal(kji_flood_rest_ms(&flood, 60000), 1);
+}
+
+typedef struct line_writer {
+    pthread_t thread;
+    int n_lines;
+    const char *last;
+} line_writer;
+
+static void *write_lines(void *data)
+{
+    const line_writer *writer = data;
+    int fd = open(fix_ctl(), O_WRONLY | O_CLOEXEC);
+    for (int k = 0; k < writer->n_lines; k++)
+        assert_int_equal(write(fd, "tick n=1\n", 9), 9);
+    assert_int_equal(kji_write_all(fd, writer->last, strlen(writer->last), NULL), 0);
+    close(fd);
+    return NULL;
+}
+
+static size_t queued(void)
+{
+    pthread_mutex_lock(&fix.run->lock);
+    size_t n = fix.run->n_queued;
+    pthread_mutex_unlock(&fix.run->lock);
+    return n;
+}
+
+/* The training is busy for long: what it does not take up waits in the FIFO, and its writer there.
+ */
+static void test_commands_wait_in_the_fifo_and_none_is_lost(void **state)
+{
+    (void)state;
+    enum { LINES = 9500, AT_MOST = 1000 + 1024 / 9 };
+    line_writer lines = {.n_lines = LINES, .last = "tick n=1"};
+    fix_open(NULL, 0);
+    struct pollfd ctl = {.fd = open(fix_ctl(), O_WRONLY | O_CLOEXEC), .events = POLLOUT};
+    pthread_create(&lines.thread, NULL, write_lines, &lines);
+    while (poll(&ctl, 1, 0) > 0)
+        sched_yield();
+    for (int64_t end = kji_monotonic_ms() + 100; kji_monotonic_ms() < end;)
+        assert_in_range(queued(), 0, AT_MOST);
+    while (fix.n_ticks <= LINES) {
+        assert_in_range(queued(), 0, AT_MOST);
+        kj_run_poll(fix.run);
+    }
+    pthread_join(lines.thread, NULL);
+    close(ctl.fd);
+    fix_close();
+    struct json_object *journal = fix_journal();
+    assert_int_equal(count_state(journal, "done"), LINES + 1);
+    assert_int_equal(count_state(journal, "rejected"), 0);
+    json_object_put(journal);
+}
+
+static void test_a_stop_behind_many_reaches_a_paused_run(void **state)
+{
+    (void)state;
+    line_writer lines = {.n_lines = 5000, .last = "stop\n"};
+    fix_open(NULL, 0);
+    fix_write(fix_ctl(), "pause\n");
+    fix_wait_seq(1);
+    pthread_create(&lines.thread, NULL, write_lines, &lines);
+    assert_int_equal(kj_run_poll(fix.run), KJ_RUN_STOP);
+    assert_int_equal(fix.n_ticks, lines.n_lines);
+    pthread_join(lines.thread, NULL);
 }
 
 /* Lines that reach the FIFO when the run is ending are answered in the journal, and are not left
@@ -429,6 +514,9 @@ int main(void)
         TEST(test_both_are_held_open_for_writing),
         TEST(test_a_line_at_the_limit),
         TEST(test_a_flood_is_counted_and_a_command_in_it_obeyed),
+        TEST(test_how_long_a_fifo_rests),
+        TEST(test_commands_wait_in_the_fifo_and_none_is_lost),
+        TEST(test_a_stop_behind_many_reaches_a_paused_run),
         TEST(test_a_flood_is_told_of_while_the_run_goes_on),
         TEST(test_what_comes_too_late_is_rejected),
         TEST(test_a_regular_file_is_refused),

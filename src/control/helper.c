@@ -20,7 +20,7 @@
 #include <sys/inotify.h>
 
 enum {
-    FLOOD_REST_MS = 10,   /* between two reads of a FIFO that floods */
+    FLOOD_REST_MS = 10,   /* between two reads of a FIFO whose lines do nothing */
     ACCEPT_REST_MS = 100, /* where the process has no descriptor for a caller */
     LOOK_MS = 50,         /* between two looks at the doors without a thread */
     LAST_READS = 64,      /* of each FIFO at the end: what a pipe holds */
@@ -91,10 +91,26 @@ static void serve_listening(kji_helper *helper, kji_socket_door *door, enum sour
 static void serve_fifo(kji_helper *helper, kji_fifo *fifo, enum source source)
 {
     kji_run_lock_second(helper->run);
-    kji_fifo_read(fifo, helper->run);
+    int64_t ms = kji_fifo_rest_ms(fifo, helper->run);
+    if (ms == 0) {
+        kji_fifo_read(fifo, helper->run);
+        ms = kji_fifo_rest_ms(fifo, helper->run);
+        if (ms < FLOOD_REST_MS && kji_flood_is_on(&fifo->flood))
+            ms = FLOOD_REST_MS;
+    }
     kji_run_unlock(helper->run);
-    if (kji_flood_is_on(&fifo->flood))
-        rest(helper, fifo->fd, source, &fifo->rests_until_ms, FLOOD_REST_MS);
+    if (ms > 0)
+        rest(helper, fifo->fd, source, &fifo->rests_until_ms, (int)ms);
+}
+
+/* A writer that left meanwhile may have left a line without an end, and nothing behind it. */
+static void end_fifo_rest(kji_helper *helper, kji_fifo *fifo, enum source source, int64_t now_ms)
+{
+    if (fifo->rests_until_ms == 0)
+        return;
+    end_rest(helper, fifo->fd, source, &fifo->rests_until_ms, now_ms);
+    if (fifo->rests_until_ms == 0 && fifo->writer_left)
+        serve_fifo(helper, fifo, source);
 }
 
 /* Tells of hidden lines when it is time. Returns when to look again, INT64_MAX for never. */
@@ -119,8 +135,8 @@ static int attend(kji_helper *helper)
     int64_t now_ms = kji_monotonic_ms();
     kji_socket_door *sock = &helper->socket, *monitor = &helper->monitor;
     kji_fifo *ctl = &helper->ctl, *user = &helper->user;
-    end_rest(helper, ctl->fd, SOURCE_CTL, &ctl->rests_until_ms, now_ms);
-    end_rest(helper, user->fd, SOURCE_USER, &user->rests_until_ms, now_ms);
+    end_fifo_rest(helper, ctl, SOURCE_CTL, now_ms);
+    end_fifo_rest(helper, user, SOURCE_USER, now_ms);
     end_rest(helper, sock->fd, SOURCE_SOCKET, &sock->rests_until_ms, now_ms);
     end_rest(helper, monitor->fd, SOURCE_MONITOR, &monitor->rests_until_ms, now_ms);
     int64_t next_ms = attend_flood(helper, ctl, now_ms);

@@ -424,14 +424,14 @@ static void test_a_full_queue_has_room_for_a_stop(void **state)
     KJI_CLEANUP(kji_freep) char *ctl = kji_format("%s/ctl", kj_run_dir(fix.run));
     int fd = open(ctl, O_WRONLY | O_CLOEXEC);
     for (int k = 0; k < KJI_QUEUE_MAX; k++)
-        assert_int_equal(write(fd, "tick n=1\n", 9), 9);
+        assert_int_equal(write(fd, "tick n=1 at=step:0\n", 19), 19);
     close(fd);
     fix_wait_seq(KJI_QUEUE_MAX);
     expect_rejected("tick n=1", "10000 commands wait already");
     expect_state("pause", "accepted");
     expect_state("resume", "accepted");
     expect_state("stop", "accepted");
-    assert_int_equal(kj_run_poll(fix.run), KJ_RUN_STOP);
+    assert_int_equal(kj_run_begin_step(fix.run, 0), KJ_RUN_STOP);
     assert_int_equal(fix.n_ticks, KJI_QUEUE_MAX);
     for (int k = 0; k < 3; k++) /* whatever all the others say: pause, resume, stop */
         json_object_put(outcome("applied"));
