@@ -98,6 +98,14 @@ def test_200_commands_one_after_the_other(place, digits, write):
     assert len(done(finish(place, digits), "shake")) == 200
 
 
+@pytest.mark.parametrize("write", [write_by_sh, write_by_python, write_by_c])
+def test_50_commands_each_when_the_one_before_is_done(place, digits, write):
+    for k in range(50):
+        write(digits.fifo, f"set lr=0.{k + 1:02}", 1)
+        until(lambda n=k + 1: len(done(place.journal("digits-one"), "set")) == n)
+    assert len(done(finish(place, digits), "set")) == 50
+
+
 def test_four_shells_at_once(place, digits):
     sh(
         f"for w in 1 2 3 4; do (for k in $(seq 50); do echo shake scale=0 > '{digits.fifo}'; done) &"
@@ -184,6 +192,30 @@ def test_two_lines_in_one_write(place, digits):
 def test_spellings_of_stop(place, digits, text):
     digits.fifo.write_bytes(text.encode())
     assert digits.wait() == 0
+
+
+def test_two_stops(place, digits):
+    digits.fifo.write_text("stop reason=first\nstop reason=second\n")
+    assert digits.wait() == 0
+    assert digits.out.endswith(": first")
+    assert len(done(place.journal("digits-one"), "stop")) == 2
+
+
+def test_a_stop_while_paused(place, digits):
+    digits.fifo.write_text("pause\n")
+    until(lambda: place.json("status")["state"] == "paused")
+    digits.fifo.write_text("stop\n")
+    assert digits.wait() == 0
+
+
+@pytest.mark.parametrize("value", ["nan", "NaN", "inf", "-inf", "1e999", "0", "x", '""'])
+def test_values_that_are_none(place, digits, value):
+    digits.fifo.write_text(f"set lr={value}\n")
+    place.kajitori("set", f"lr={value}", status=5)
+    assert place.json("get", "lr")[0]["value"] == 0.05
+    journal = finish(place, digits)
+    assert len(rejected(journal)) == 2
+    assert done(journal, "set") == []
 
 
 def test_empty_lines_count_as_nothing(place, digits):

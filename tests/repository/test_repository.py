@@ -118,3 +118,19 @@ def test_links_in_the_documents_lead_somewhere():
     for page in [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.relative_to(TOP)} links to {target}"
+
+
+def test_the_tests_that_show_the_traps_exist():
+    """docs/traps.md: each row names tests that exist, or says that there are none."""
+    rows = re.findall(r"^\|.*\| (.*) \|$", (TOP / "docs/traps.md").read_text(), flags=re.M)
+    shown = [row for row in rows if row not in ("shown by", "---")]
+    assert len(shown) > 50
+    named = 0
+    for cell in shown:
+        tests = re.findall(r"`([^`:]+)::(\w+)`", cell)
+        assert tests or cell.startswith(("none", "the same")), cell
+        for file, name in tests:
+            definition = rf"^(?:def|static void) {name}\("
+            assert re.search(definition, (TOP / file).read_text(), flags=re.M), f"{file}::{name}"
+            named += 1
+    assert named > 50
