@@ -145,6 +145,11 @@ int kji_open_dir(const char *path, bool private_dir, int *ret_fd, kj_error *err)
     return 0;
 }
 
+bool kji_is_refusal(int errnum)
+{
+    return errnum == EPERM || errnum == EOPNOTSUPP || errnum == ENOSYS || errnum == EINVAL;
+}
+
 bool kji_is_network_path(const char *path)
 {
     static const uint32_t types[] = {

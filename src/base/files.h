@@ -29,6 +29,9 @@ int kji_write_file_atomic(int dir_fd, const char *name, const char *text, size_t
  */
 int kji_open_dir(const char *path, bool private_dir, int *ret_fd, kj_error *err);
 
+/* Whether the error of mkfifo(2) or bind(2) says that the file system has no files of that kind. */
+bool kji_is_refusal(int errnum);
+
 /* True on NFS, SMB, FUSE and others: a writer on another host raises no inotify event, and shared
  * memory does not reach it. false when there is nothing at `path`. */
 bool kji_is_network_path(const char *path);

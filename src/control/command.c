@@ -392,3 +392,11 @@ struct json_object *kji_command_record(const kji_command *command)
     add_error(record, command);
     return record;
 }
+
+bool kji_record_goes_on(struct json_object *record, int64_t *ret_seq)
+{
+    const char *state = kji_json_string(record, "state");
+    bool goes_on = state && (strcmp(state, "accepted") == 0 || strcmp(state, "scheduled") == 0 ||
+                             strcmp(state, "applied") == 0);
+    return goes_on && kji_json_int(record, "seq", ret_seq);
+}

@@ -95,4 +95,7 @@ bool kji_command_get_arg(const kji_command *command, const char *name, kj_value 
 /* Its record, without "n" and "time", with secrets masked. */
 struct json_object *kji_command_record(const kji_command *command);
 
+/* Whether more will be told about the command of a record; its number in *ret_seq then. */
+bool kji_record_goes_on(struct json_object *record, int64_t *ret_seq);
+
 #endif

@@ -3,7 +3,7 @@
  * The FIFO is opened once, for reading and writing, and kept: a reader that opens anew for each
  * look loses what is written in between, and without a write end of our own every writer that
  * leaves looks like the end. Since the end of a writer does not show in the FIFO then, inotify
- * tells of it.
+ * tells of it; where inotify cannot be had, a moment of silence does.
  *
  * A writer blocks in open() until there is a reader. One that has waited since before this run
  * speaks to a run that is gone, so before the real opening a reader without write end looks whether
@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "errors.h"
+#include "files.h"
 #include "forks.h"
 #include "mem.h"
 #include "places.h"
@@ -29,6 +30,7 @@
 #include <sys/stat.h>
 
 enum {
+    SILENCE_MS = 200,  /* after which, without a watch, a line is taken to be whole */
     READ_BYTES = 1024, /* at once, so that a flood leaves room for the training and other doors */
     QUEUED_LINES = 1000,
     QUEUE_REST_MS = 20, /* while so many of them wait */
@@ -68,16 +70,30 @@ void kji_fifo_done(kji_fifo *fifo)
     kji_fifo_init(fifo, fifo->door);
 }
 
+/* Some file systems make a FIFO, but each opening finds another pipe: a writer would wait for ever.
+ */
+static int check_delivers(int dir_fd, kj_error *err)
+{
+    KJI_CLEANUP(kji_closep)
+    int fd = openat(dir_fd, "ctl", O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENXIO) /* nobody reads, though we do */
+        return kji_fail(err, KJ_EUNSUPPORTED, "FIFOs of the file system do not deliver");
+    return 0;
+}
+
 int kji_fifo_open_own(kji_fifo *fifo, int dir_fd, const char *dir, kj_error *err)
 {
     fifo->path = kji_format("%s/ctl", dir);
     if (!fifo->path)
         return kji_fail_memory(err);
-    if (mkfifoat(dir_fd, "ctl", 0600) < 0 || fchmodat(dir_fd, "ctl", 0600, 0) < 0)
+    int made = mkfifoat(dir_fd, "ctl", 0600);
+    if (made < 0 && kji_is_refusal(errno))
+        return kji_fail_errno(err, KJ_EUNSUPPORTED, errno, "the file system refuses FIFOs");
+    if (made < 0 || fchmodat(dir_fd, "ctl", 0600, 0) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot make the FIFO %s", fifo->path);
     if (kji_forks_open(&fifo->fd, dir_fd, "ctl", O_RDWR | O_NONBLOCK | O_NOFOLLOW, 0) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot open the FIFO %s", fifo->path);
-    return 0;
+    return check_delivers(dir_fd, err);
 }
 
 static int fail_not_fifo(const struct stat *st, const char *path, kj_error *err)
@@ -105,6 +121,9 @@ static int find_or_make(kji_fifo *fifo, kj_error *err)
         if (errno != EEXIST) /* else somebody was faster, or it is a link to nowhere */
             break;
     }
+    if (kji_is_refusal(errno))
+        return kji_fail_errno(err, KJ_EUNSUPPORTED, errno, "the file system of %s refuses FIFOs",
+                              fifo->path);
     return kji_fail_errno(err, errno == ENOENT ? KJ_ENOENT : KJ_EIO, errno,
                           "there is no FIFO %s and none can be made", fifo->path);
 }
@@ -221,6 +240,8 @@ bool kji_fifo_read(kji_fifo *fifo, kj_run *run)
     if (fifo->writer_left && (fifo->size || fifo->skipping))
         end_line(fifo, run);
     fifo->writer_left = false;
+    bool waits = fifo->watch < 0 && (fifo->size || fifo->skipping);
+    fifo->due_ms = waits ? kji_monotonic_ms() + SILENCE_MS : 0;
     return true;
 }
 

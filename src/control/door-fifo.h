@@ -16,6 +16,7 @@ typedef struct kji_fifo {
     int fd;           /* -1: closed. Read and write, so that it never sees an end of file */
     int lock_fd;      /* of the user's FIFO: keeps a second run away */
     int watch;        /* inotify's number, -1 for none */
+    int64_t due_ms;   /* without a watch: when a line that waits for its end is taken; 0: never */
     bool is_made;     /* by us: removed at the end */
     bool is_gone;     /* the path was deleted, and this was said */
     bool writer_left; /* a last line without newline ends where the FIFO is empty */
@@ -30,14 +31,15 @@ void kji_fifo_init(kji_fifo *fifo, const char *door);
 void kji_fifo_done(kji_fifo *fifo);
 void kji_fifo_close_fds(kji_fifo *fifo);
 
-/* Makes dir_fd/ctl and opens it. `dir` is for messages. */
+/* Makes dir_fd/ctl and opens it. `dir` is for messages. KJ_EUNSUPPORTED where the file system has
+ * no FIFOs. */
 int kji_fifo_open_own(kji_fifo *fifo, int dir_fd, const char *dir, kj_error *err);
 
 /*
  * Opens the FIFO at `path`, or makes one. Waits at most a quarter of a second of silence (and 2 s
  * in all) for a writer that was there before, and hands what it says over in *ret_stale (for free,
- * NULL when there was nothing). KJ_EARG for what is no FIFO, KJ_ENOENT for a missing folder,
- * KJ_EBUSY when another run reads it.
+ * NULL when there was nothing). KJ_EARG for what is no FIFO, KJ_EUNSUPPORTED where none can be,
+ * KJ_ENOENT for a missing folder, KJ_EBUSY when another run reads it.
  */
 int kji_fifo_open_user(kji_fifo *fifo, const char *path, char **ret_stale, kj_error *err);
 

@@ -16,6 +16,7 @@
 #include "files.h"
 #include "forks.h"
 #include "json.h"
+#include "mask.h"
 #include "mem.h"
 #include "rpc.h"
 #include "run-impl.h"
@@ -25,12 +26,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 
 enum {
+    LOOK_FIRST_MS = 50, /* without a watch: this long after a request, then twice that, ... */
     LOOK_MS = 2000,
     NAMES_AT_ONCE = 1024, /* listed in one look */
     FILES_AT_ONCE = 64,   /* and taken */
@@ -43,13 +47,13 @@ enum {
 typedef char mail_file[KJI_MAIL_FILE_SIZE];
 
 /* What was found in one file. */
-typedef struct mail {
+typedef struct letter {
     char name[KJI_MAIL_NAME_MAX + 1];
     int kind;
     char *text;
     size_t size;
     int64_t uid;
-} mail;
+} letter;
 
 void kji_mailbox_init(kji_mailbox *box)
 {
@@ -227,7 +231,7 @@ static void start_reading(kji_mailbox *box, kj_run *run)
         return;
     box->is_reader = true;
     run->feed.n_readers++;
-    kji_feed_start(&run->feed, &box->cursor);
+    kji_feed_end(&run->feed, &box->cursor);
 }
 
 static void stop_reading(kji_mailbox *box, kj_run *run)
@@ -248,7 +252,7 @@ static void finish_answer(kji_mailbox *box, kj_run *run, kji_mail_answer *answer
     write_answer(box, run, answer, text->text, text->size);
 }
 
-static void answer_request(kji_mailbox *box, kj_run *run, const mail *mail)
+static void answer_request(kji_mailbox *box, kj_run *run, const letter *mail)
 {
     kji_client asker = {
         .fd = -1, .door = "mailbox", .uid = mail->uid, .pid = -1, .out = KJI_STRBUF_INIT};
@@ -267,11 +271,12 @@ static void answer_request(kji_mailbox *box, kj_run *run, const mail *mail)
 }
 
 /* One line of NAME.txt: its answer goes to `out`. */
-static void answer_line(kji_mailbox *box, kj_run *run, const mail *mail, kji_mail_answer *answer,
+static void answer_line(kji_mailbox *box, kj_run *run, const letter *mail, kji_mail_answer *answer,
                         const char *line, size_t size, kji_strbuf *out, size_t *n_items)
 {
     const kji_sender sender = {.door = "mailbox", .uid = mail->uid, .pid = -1};
-    KJI_CLEANUP(kji_json_putp) struct json_object *id = json_object_new_int64((int64_t)*n_items + 1);
+    KJI_CLEANUP(kji_json_putp)
+    struct json_object *id = json_object_new_int64((int64_t)*n_items + 1);
     struct json_object *record = NULL;
     kj_error err = KJ_ERROR_INIT;
     int64_t seq;
@@ -290,7 +295,7 @@ static void answer_line(kji_mailbox *box, kj_run *run, const mail *mail, kji_mai
         kji_rpc_result(out, id, record);
 }
 
-static void answer_lines(kji_mailbox *box, kj_run *run, const mail *mail)
+static void answer_lines(kji_mailbox *box, kj_run *run, const letter *mail)
 {
     KJI_CLEANUP(kji_strbuf_done) kji_strbuf out = KJI_STRBUF_INIT;
     kji_mail_answer *answer = new_answer(box, mail->name);
@@ -314,7 +319,7 @@ static void answer_lines(kji_mailbox *box, kj_run *run, const mail *mail)
 }
 
 /* The answer to what was not read, or not obeyed. */
-static void answer_refused(kji_mailbox *box, kj_run *run, const mail *mail, const char *why)
+static void answer_refused(kji_mailbox *box, kj_run *run, const letter *mail, const char *why)
 {
     KJI_CLEANUP(kji_strbuf_done) kji_strbuf out = KJI_STRBUF_INIT;
     bool is_list = mail->kind == KJI_MAIL_LINES;
@@ -324,12 +329,12 @@ static void answer_refused(kji_mailbox *box, kj_run *run, const mail *mail, cons
     write_answer(box, run, new_answer(box, mail->name), out.text, out.size);
 }
 
-static void refuse(kji_mailbox *box, kj_run *run, const mail *mail, const char *why)
+static void refuse(kji_mailbox *box, kj_run *run, const letter *mail, const char *why)
 {
     box->n_refused++;
     if (box->n_refused <= REFUSALS_SAID)
-        warn(run, "the file %s in the mailbox %s was removed unread: %s%s", mail->name, box->dir, why,
-             box->n_refused == REFUSALS_SAID ? "; further ones are not told of" : "");
+        warn(run, "the file %s in the mailbox %s was removed unread: %s%s", mail->name, box->dir,
+             why, box->n_refused == REFUSALS_SAID ? "; further ones are not told of" : "");
     answer_refused(box, run, mail, why);
 }
 
@@ -354,7 +359,7 @@ static bool is_passing(int errnum)
     return errnum != ELOOP && errnum != EACCES && errnum != EPERM && errnum != ENXIO;
 }
 
-static int read_all(int fd, mail *mail, const char **why)
+static int read_all(int fd, letter *mail, const char **why)
 {
     ssize_t n;
     mail->text = malloc(KJI_MAIL_BYTES_MAX + 1);
@@ -371,7 +376,7 @@ static int read_all(int fd, mail *mail, const char **why)
 
 /* 0, with why it is refused in *why if it is; or an error after which it stays for the next look. A
  * device is not even opened. */
-static int read_mail(kji_mailbox *box, int in_fd, const char *file, mail *mail, const char **why)
+static int read_mail(kji_mailbox *box, int in_fd, const char *file, letter *mail, const char **why)
 {
     struct stat st;
     if (fstatat(in_fd, file, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -407,7 +412,7 @@ static bool remove_mail(int in_fd, const char *file)
            (aside && renameat(in_fd, file, in_fd, aside) == 0);
 }
 
-static size_t count_lines(const mail *mail)
+static size_t count_lines(const letter *mail)
 {
     size_t n = 0;
     for (size_t k = 0; k < mail->size; k++)
@@ -415,16 +420,16 @@ static size_t count_lines(const mail *mail)
     return n;
 }
 
-static void say_stale(kj_run *run, const mail *mail)
+static void say_stale(kj_run *run, const letter *mail)
 {
-    size_t size = mail->size < STALE_SHOWN ? mail->size : STALE_SHOWN;
+    KJI_CLEANUP(kji_freep) char *masked = kji_mask_text(mail->text, mail->size);
     struct json_object *fields = json_object_new_object();
     json_object_object_add(fields, "door", json_object_new_string("mailbox"));
-    json_object_object_add(fields, "text", kji_json_new_text_len(mail->text, size));
+    json_object_object_add(fields, "text", kji_json_new_text(masked, STALE_SHOWN));
     kji_run_event(run, "stale", fields);
 }
 
-static void act_upon(kji_mailbox *box, kj_run *run, mail *mail, const char *why)
+static void act_upon(kji_mailbox *box, kj_run *run, letter *mail, const char *why)
 {
     while (mail->kind == KJI_MAIL_REQUEST && mail->size &&
            strchr(" \t\r\n", mail->text[mail->size - 1]))
@@ -445,10 +450,11 @@ static void act_upon(kji_mailbox *box, kj_run *run, mail *mail, const char *why)
 
 static void take_mail(kji_mailbox *box, kj_run *run, int in_fd, const char *file)
 {
-    mail mail = {.size = 0};
+    letter mail = {.size = 0};
     const char *why = NULL;
     mail.kind = kji_mail_kind_of(file, mail.name);
     /* What is not ours to remove, or was taken back by its sender, is not obeyed. */
+    box->rest_ms = LOOK_FIRST_MS;
     if (read_mail(box, in_fd, file, &mail, &why) >= 0 && remove_mail(in_fd, file))
         act_upon(box, run, &mail, why);
     free(mail.text);
@@ -546,6 +552,7 @@ int kji_mailbox_begin(kji_mailbox *box, kj_run *run, kj_error *err)
     if (r >= 0)
         r = kji_write_file_atomic(box->dir_fd, "alive", "", 0, err);
     box->is_begun = r >= 0;
+    box->rest_ms = LOOK_FIRST_MS;
     box->look_ms = 0; /* somebody may have been quicker than the watch */
     box->beat_ms = kji_monotonic_ms() + KJI_MAIL_BEAT_S * 1000;
     return r;
@@ -581,9 +588,9 @@ int64_t kji_mailbox_attend(kji_mailbox *box, kj_run *run, int64_t now_ms)
     if (box->beat_ms <= now_ms)
         beat(box, run, now_ms);
     if (box->look_ms <= now_ms) {
-        box->look_ms = box->watch < 0 ? now_ms + LOOK_MS : INT64_MAX;
-        if (look(box, run))
-            box->look_ms = now_ms;
+        bool more = look(box, run);
+        box->look_ms = more ? now_ms : box->watch < 0 ? now_ms + box->rest_ms : INT64_MAX;
+        box->rest_ms = 2 * box->rest_ms < LOOK_MS ? 2 * box->rest_ms : LOOK_MS;
     }
     return box->look_ms < box->beat_ms ? box->look_ms : box->beat_ms;
 }
@@ -623,7 +630,8 @@ static void write_changed(kji_mailbox *box, kj_run *run)
         if (!answer->is_changed)
             continue;
         KJI_CLEANUP(kji_freep) char *text = kji_json_text(answer->json);
-        if (text && faccessat(box->out_fd, answer_file(answer, file), F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        if (text &&
+            faccessat(box->out_fd, answer_file(answer, file), F_OK, AT_SYMLINK_NOFOLLOW) == 0)
             write_answer(box, run, answer, text, strlen(text));
         else
             stop_following(box, k);
@@ -638,10 +646,10 @@ void kji_mailbox_push(kji_mailbox *box, kj_run *run)
     if (!box->is_reader)
         return;
     const kji_feed_event *event;
-    uint64_t lost = 0;
     int kind;
     kji_run_lock_second(run);
-    while ((event = kji_feed_next(&run->feed, &box->cursor, KJI_FEED_COMMANDS, &kind, &lost)))
+    kji_feed_skip_lost(&run->feed, &box->cursor, KJI_FEED_COMMANDS);
+    while ((event = kji_feed_next(&run->feed, &box->cursor, &kind)))
         note(box, event);
     stop_reading(box, run);
     kji_run_unlock(run);

@@ -13,7 +13,7 @@
 
 enum {
     KJI_MAIL_ANSWERS_MAX = 1000,
-    KJI_MAIL_LINES_MAX = 1000,  /* of one file */
+    KJI_MAIL_LINES_MAX = 1000,    /* of one file */
     KJI_MAIL_FOLLOWED_MAX = 10000 /* commands whose further states are written */
 };
 
@@ -35,15 +35,16 @@ typedef struct kji_mailbox {
     int dir_fd;
     int lock_fd;
     int out_fd;
-    int mail_fd;      /* the file that is being read */
-    int watch;        /* inotify's number; -1: it is looked into every 2 s */
-    bool is_begun;    /* clients may see it */
-    bool is_gone;     /* it was deleted, and this was said */
-    bool has_failed;  /* an answer could not be written, and this was said */
-    int n_refused;    /* files, so far */
-    int64_t look_ms;  /* when to look into it, INT64_MAX: when inotify says so */
-    int64_t beat_ms;  /* when to renew `alive` */
-    bool is_reader;   /* counted in the feed: commands are followed */
+    int mail_fd;     /* the file that is being read */
+    int watch;       /* inotify's number; -1: it is looked into, every 2 s when idle */
+    bool is_begun;   /* clients may see it */
+    bool is_gone;    /* it was deleted, and this was said */
+    bool has_failed; /* an answer could not be written, and this was said */
+    int n_refused;   /* files, so far */
+    int64_t look_ms; /* when to look into it, INT64_MAX: when inotify says so */
+    int rest_ms;     /* between two looks without a watch */
+    int64_t beat_ms; /* when to renew `alive` */
+    bool is_reader;  /* counted in the feed: commands are followed */
     kji_feed_cursor cursor;
     kji_mail_answer *answer; /* KJI_MAIL_ANSWERS_MAX of them; number n is at n % that */
     size_t n_answers;        /* so far */

@@ -3,6 +3,7 @@
 
 #include "clock.h"
 #include "errors.h"
+#include "files.h"
 #include "forks.h"
 #include "mem.h"
 #include "rpc.h"
@@ -58,8 +59,14 @@ int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error
     kji_forks_hold();
     door->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     kji_forks_release();
-    if (door->fd < 0 || bind(door->fd, (struct sockaddr *)&address, sizeof address) < 0 ||
-        fchmodat(dir_fd, door->name, 0600, 0) < 0 || listen(door->fd, BACKLOG) < 0) {
+    bool is_bound =
+        door->fd >= 0 && bind(door->fd, (struct sockaddr *)&address, sizeof address) == 0;
+    if (!is_bound && kji_is_refusal(errno)) {
+        r = kji_fail_errno(err, KJ_EUNSUPPORTED, errno, "the file system refuses sockets");
+        kji_closep(&door->fd);
+        return r;
+    }
+    if (!is_bound || fchmodat(dir_fd, door->name, 0600, 0) < 0 || listen(door->fd, BACKLOG) < 0) {
         r = kji_fail_errno(err, KJ_EIO, errno, "cannot make the socket %s/%s", dir, door->name);
         kji_closep(&door->fd);
     }
@@ -167,6 +174,7 @@ static void admit(kji_socket_door *door, int fd, int epoll_fd)
         return;
     }
     *client = (kji_client){.fd = fd,
+                           .door = door->only_looks ? "monitor" : "socket",
                            .uid = peer.uid,
                            .pid = peer.pid,
                            .only_looks = door->only_looks,

@@ -16,7 +16,8 @@
 enum { KJI_CLIENTS_MAX = 64, KJI_INTEREST_MAX = 1024 };
 
 typedef struct kji_client {
-    int fd; /* -1: free */
+    int fd;           /* -1: free, or the asker of a mailbox's request */
+    const char *door; /* as in the journal */
     int64_t uid;
     int64_t pid;
     bool only_looks; /* came by `monitor` */

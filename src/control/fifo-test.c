@@ -183,6 +183,21 @@ static void test_a_flood_is_counted_and_a_command_in_it_obeyed(void **state)
     json_object_put(journal);
 }
 
+static void test_a_last_line_without_inotify(void **state)
+{
+    (void)state;
+    fix_open(NULL, KJ_RUN_LISTEN_LATER);
+    fix.run->helper.ctl.watch = -1; /* as where no instance can be had */
+    assert_int_equal(kj_run_listen(fix.run, NULL), 0);
+    int fd = open(fix_ctl(), O_WRONLY | O_CLOEXEC);
+    assert_int_equal(kji_write_all(fd, "set lr=0.5\nset units=7", 22, NULL), 0);
+    fix_wait_seq(2);
+    kj_run_poll(fix.run);
+    assert_int_equal(fix.units, 7);
+    assert_int_equal(fix.n_warnings, 0);
+    close(fd);
+}
+
 static void test_a_flood_is_told_of_while_the_run_goes_on(void **state)
 {
     (void)state;
@@ -517,6 +532,7 @@ int main(void)
         TEST(test_how_long_a_fifo_rests),
         TEST(test_commands_wait_in_the_fifo_and_none_is_lost),
         TEST(test_a_stop_behind_many_reaches_a_paused_run),
+        TEST(test_a_last_line_without_inotify),
         TEST(test_a_flood_is_told_of_while_the_run_goes_on),
         TEST(test_what_comes_too_late_is_rejected),
         TEST(test_a_regular_file_is_refused),

@@ -44,6 +44,8 @@ void kji_helper_init(kji_helper *helper, kj_run *run)
     kji_fifo_init(&helper->user, "fifo");
     kji_socket_init(&helper->socket, "sock", false, SOURCE_CLIENT);
     kji_socket_init(&helper->monitor, "monitor", true, SOURCE_WATCHER);
+    for (int k = 0; k < KJI_MAILBOXES; k++)
+        kji_mailbox_init(&helper->mailbox[k]);
 }
 
 void kji_helper_wake(kji_helper *helper)
@@ -124,6 +126,19 @@ static int64_t attend_flood(kji_helper *helper, kji_fifo *fifo, int64_t now_ms)
     return kji_flood_tell_ms(&fifo->flood);
 }
 
+/* Without inotify nobody tells that a writer has left. */
+static int64_t attend_line(kji_helper *helper, kji_fifo *fifo, int64_t now_ms)
+{
+    if (fifo->due_ms == 0 || fifo->rests_until_ms)
+        return INT64_MAX;
+    if (fifo->due_ms <= now_ms) {
+        kji_run_lock_second(helper->run);
+        kji_fifo_writer_closed(fifo, helper->run);
+        kji_run_unlock(helper->run);
+    }
+    return fifo->due_ms ? fifo->due_ms : INT64_MAX;
+}
+
 static int64_t earlier(int64_t next_ms, int64_t rests_until_ms)
 {
     return rests_until_ms && rests_until_ms < next_ms ? rests_until_ms : next_ms;
@@ -142,11 +157,19 @@ static int attend(kji_helper *helper)
     int64_t next_ms = attend_flood(helper, ctl, now_ms);
     int64_t user_ms = attend_flood(helper, user, now_ms);
     next_ms = user_ms < next_ms ? user_ms : next_ms;
+    next_ms = earlier(next_ms, attend_line(helper, ctl, now_ms));
+    next_ms = earlier(next_ms, attend_line(helper, user, now_ms));
     next_ms = earlier(next_ms, ctl->rests_until_ms);
     next_ms = earlier(next_ms, user->rests_until_ms);
     next_ms = earlier(next_ms, sock->rests_until_ms);
     next_ms = earlier(next_ms, monitor->rests_until_ms);
-    return next_ms == INT64_MAX ? -1 : (int)(next_ms - now_ms);
+    for (int k = 0; k < KJI_MAILBOXES; k++) {
+        int64_t box_ms = kji_mailbox_attend(&helper->mailbox[k], helper->run, now_ms);
+        next_ms = box_ms < next_ms ? box_ms : next_ms;
+    }
+    if (next_ms == INT64_MAX)
+        return -1;
+    return next_ms > now_ms ? (int)(next_ms - now_ms) : 0;
 }
 
 static void serve_watch(kji_helper *helper, kji_fifo *fifo, uint32_t mask)
@@ -161,16 +184,19 @@ static void serve_inotify(kji_helper *helper)
 {
     char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
     ssize_t n = read(helper->inotify_fd, buffer, sizeof buffer);
-    kji_run_lock_second(helper->run);
     for (char *at = buffer; at < buffer + n;) {
         const struct inotify_event *event = (const struct inotify_event *)at;
+        for (int k = 0; k < KJI_MAILBOXES; k++)
+            if (event->mask & IN_Q_OVERFLOW || event->wd == helper->mailbox[k].watch)
+                kji_mailbox_notice(&helper->mailbox[k], helper->run, event->mask);
+        kji_run_lock_second(helper->run);
         if (event->mask & IN_Q_OVERFLOW || event->wd == helper->ctl.watch)
             serve_watch(helper, &helper->ctl, event->mask);
         if (event->mask & IN_Q_OVERFLOW || event->wd == helper->user.watch)
             serve_watch(helper, &helper->user, event->mask);
+        kji_run_unlock(helper->run);
         at += sizeof *event + event->len;
     }
-    kji_run_unlock(helper->run);
 }
 
 static void serve_event(kji_helper *helper)
@@ -214,15 +240,17 @@ void kji_helper_push(kji_helper *helper)
 {
     kji_socket_push(&helper->socket, helper->run, helper->epoll_fd);
     kji_socket_push(&helper->monitor, helper->run, helper->epoll_fd);
+    for (int k = 0; k < KJI_MAILBOXES; k++)
+        kji_mailbox_push(&helper->mailbox[k], helper->run);
 }
 
 /* One wait at the doors and what came of it: how many, or less than 0 when a signal handler ran. */
 static int turn(kji_helper *helper, int timeout_ms)
 {
     struct epoll_event events[32];
-    int flood_ms = attend(helper);
-    if (flood_ms >= 0 && (timeout_ms < 0 || flood_ms < timeout_ms))
-        timeout_ms = flood_ms;
+    int due_ms = attend(helper);
+    if (due_ms >= 0 && (timeout_ms < 0 || due_ms < timeout_ms))
+        timeout_ms = due_ms;
     int n = epoll_wait(helper->epoll_fd, events, 32, timeout_ms);
     for (int k = 0; k < n; k++)
         serve(helper, &events[k]);
@@ -254,22 +282,16 @@ int kji_helper_wait(kji_helper *helper, int timeout_ms)
     return turn(helper, timeout_ms);
 }
 
-/* Without inotify (its number of instances is limited) everything else still works. */
+/* Without inotify (its number of instances is limited) a last line without newline takes a moment
+ * longer, and a FIFO that is deleted is not noticed. */
 static void watch_fifos(kji_helper *helper)
 {
     enum { WATCHED = IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF };
     kji_fifo *fifos[] = {&helper->ctl, &helper->user};
     helper->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     for (size_t k = 0; k < 2; k++) {
-        if (fifos[k]->fd < 0)
-            continue;
-        if (helper->inotify_fd >= 0)
+        if (fifos[k]->fd >= 0 && helper->inotify_fd >= 0)
             fifos[k]->watch = kji_fifo_watch(fifos[k], helper->inotify_fd, WATCHED);
-        if (fifos[k]->watch < 0)
-            kji_run_warn(helper->run,
-                         "run %s: %s cannot be watched (%s): a last line without newline will wait "
-                         "for the next line",
-                         helper->run->id, fifos[k]->path, strerrordesc_np(errno));
     }
 }
 
@@ -297,6 +319,8 @@ int kji_helper_prepare(kji_helper *helper, kj_error *err)
     if (helper->event_fd < 0 || helper->epoll_fd < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot wait for the doors");
     watch_fifos(helper);
+    for (int k = 0; k < KJI_MAILBOXES; k++)
+        kji_mailbox_watch(&helper->mailbox[k], helper->inotify_fd);
     if (add_sources(helper) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot wait for the doors");
     return 0;
@@ -353,12 +377,16 @@ void kji_helper_join(kji_helper *helper)
     take_the_rest(helper->run, &helper->ctl);
     take_the_rest(helper->run, &helper->user);
     kji_run_unlock(helper->run);
+    for (int k = 0; k < KJI_MAILBOXES; k++)
+        kji_mailbox_take_rest(&helper->mailbox[k], helper->run);
 }
 
 void kji_helper_tell(kji_helper *helper)
 {
     kji_socket_tell(&helper->socket, helper->run);
     kji_socket_tell(&helper->monitor, helper->run);
+    for (int k = 0; k < KJI_MAILBOXES; k++)
+        kji_mailbox_push(&helper->mailbox[k], helper->run);
 }
 
 void kji_helper_stop(kji_helper *helper)
@@ -366,6 +394,8 @@ void kji_helper_stop(kji_helper *helper)
     kji_helper_join(helper);
     kji_socket_done(&helper->socket, helper->run);
     kji_socket_done(&helper->monitor, helper->run);
+    for (int k = 0; k < KJI_MAILBOXES; k++)
+        kji_mailbox_done(&helper->mailbox[k], helper->run);
     kji_fifo_done(&helper->ctl);
     kji_fifo_done(&helper->user);
     kji_closep(&helper->inotify_fd);
@@ -382,4 +412,6 @@ void kji_helper_close_fds(kji_helper *helper)
     kji_fifo_close_fds(&helper->user);
     kji_socket_close_fds(&helper->socket);
     kji_socket_close_fds(&helper->monitor);
+    for (int k = 0; k < KJI_MAILBOXES; k++)
+        kji_mailbox_close_fds(&helper->mailbox[k]);
 }

@@ -8,10 +8,17 @@
 #define KJI_HELPER_H
 
 #include "door-fifo.h"
+#include "door-mailbox.h"
 #include "door-socket.h"
 
 #include <pthread.h>
 #include <stdbool.h>
+
+enum {
+    KJI_MAILBOX_SHARED, /* that was asked for */
+    KJI_MAILBOX_OWN,    /* in the run's folder, where the file system has no FIFOs or sockets */
+    KJI_MAILBOXES
+};
 
 typedef struct kji_helper {
     kj_run *run;
@@ -23,11 +30,12 @@ typedef struct kji_helper {
     int woken;            /* atomic: a wake-up is on its way already */
     int epoll_fd;
     int event_fd;
-    int inotify_fd; /* -1: no inotify; then a last line without newline waits for one */
+    int inotify_fd; /* -1: no inotify */
     kji_fifo ctl;
     kji_fifo user;
     kji_socket_door socket;
     kji_socket_door monitor;
+    kji_mailbox mailbox[KJI_MAILBOXES];
 } kji_helper;
 
 /* All descriptors -1. */

@@ -187,18 +187,18 @@ int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, 
     return 0;
 }
 
-void kji_run_take_line(kj_run *run, kji_fifo *fifo, const char *text, size_t size,
-                       const char *problem)
+int kji_run_submit_line(kj_run *run, const kji_sender *sender, const char *text, size_t size,
+                        const char *problem, struct json_object **ret_record, kj_error *err)
 {
     kji_command *command = NULL;
-    kj_error err = KJ_ERROR_INIT;
+    kj_error why = KJ_ERROR_INIT;
     kji_text_line line;
-    int r = problem ? kji_fail(&err, KJ_EDATA, "%s", problem)
-                    : kji_text_line_parse(text, size, &line, &err);
+    int r = problem ? kji_fail(&why, KJ_EDATA, "%s", problem)
+                    : kji_text_line_parse(text, size, &line, &why);
     if (r == 0)
-        return;
+        return 0;
     if (r > 0) {
-        r = kji_command_from_text(&line, &command, &err);
+        r = kji_command_from_text(&line, &command, &why);
     } else {
         command = kji_command_new();
         if (command)
@@ -206,10 +206,17 @@ void kji_run_take_line(kj_run *run, kji_fifo *fifo, const char *text, size_t siz
     }
     if (!command) {
         kji_run_warn(run, "run %s: a command is lost: out of memory", run->id);
-        return;
+        return kji_fail_memory(err);
     }
+    r = kji_run_submit(run, command, sender, r, ret_record, &why);
+    return r < 0 ? kji_forward(err, &why) : 1;
+}
+
+void kji_run_take_line(kj_run *run, kji_fifo *fifo, const char *text, size_t size,
+                       const char *problem)
+{
     struct json_object *record = NULL;
     kji_sender sender = {.door = fifo->door, .uid = -1, .pid = -1, .flood = &fifo->flood};
-    kji_run_submit(run, command, &sender, r, &record, &err);
+    kji_run_submit_line(run, &sender, text, size, problem, &record, NULL);
     json_object_put(record);
 }

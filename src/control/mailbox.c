@@ -28,7 +28,8 @@ enum { RUN_JSON_LIMIT = 1024 * 1024 };
 int kji_mail_kind_of(const char *file, char name[KJI_MAIL_NAME_MAX + 1])
 {
     static const char *const tails[] = {[KJI_MAIL_REQUEST] = ".json", [KJI_MAIL_LINES] = ".txt"};
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     size_t size = strnlen(file, KJI_MAIL_FILE_SIZE);
     for (int kind = KJI_MAIL_REQUEST; kind <= KJI_MAIL_LINES; kind++) {
         size_t tail = strlen(tails[kind]);
@@ -106,8 +107,8 @@ bool kji_mail_is_of_this_host(struct json_object *run_json)
     KJI_CLEANUP(kji_freep) char *boot = NULL;
     const char *of_run = kji_json_string(run_json, "boot_id");
     size_t size = 0;
-    if (!of_run || kji_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 100, &boot, &size,
-                                 NULL) < 0)
+    if (!of_run ||
+        kji_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 100, &boot, &size, NULL) < 0)
         return false;
     boot[strcspn(boot, "\n")] = 0;
     return strcmp(boot, of_run) == 0;
@@ -129,10 +130,11 @@ int kji_mail_check_alive(int dir_fd, struct json_object *run_json, double now, k
         return kji_fail(err, KJ_ENORUN, "no run has opened this mailbox");
     double silence = kji_mail_silence(dir_fd, now);
     if (fabs(silence) > KJI_MAIL_SILENT_S)
-        return kji_fail(err, KJ_ENORUN,
-                        "no sign of life of the run for %.0f s: it has died, or its host or process "
-                        "stands still",
-                        fabs(silence));
+        return kji_fail(
+            err, KJ_ENORUN,
+            "no sign of life of the run for %.0f s: it has died, or its host or process "
+            "stands still",
+            fabs(silence));
     if (kji_mail_is_of_this_host(run_json) && is_lock_free(dir_fd))
         return kji_fail(err, KJ_ENORUN, "the run has died");
     return 0;

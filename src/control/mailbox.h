@@ -14,7 +14,7 @@ enum {
     KJI_MAIL_FILE_SIZE = KJI_MAIL_NAME_MAX + 6, /* with ".json" and NUL */
     KJI_MAIL_BYTES_MAX = 65536,                 /* of a request */
     KJI_MAIL_BEAT_S = 10,                       /* `alive` is renewed so often */
-    KJI_MAIL_SILENT_S = 60, /* a run that did not renew it for so long is taken for dead */
+    KJI_MAIL_SILENT_S = 60,     /* a run that did not renew it for so long is taken for dead */
     KJI_MAIL_KEPT_S = 24 * 3600 /* then its mailbox may be removed by anybody who lists */
 };
 
@@ -27,8 +27,8 @@ int kji_mail_kind_of(const char *file, char name[KJI_MAIL_NAME_MAX + 1]);
  */
 int kji_mail_open_folder(int dir_fd, const char *name, int *ret_fd, kj_error *err);
 
-/* Seconds since 1970 by the clock of the file system, which has the times of `alive`: a file is made
- * in the mailbox for it. Our own clock when none can be made. */
+/* Seconds since 1970 by the clock of the file system, which has the times of `alive`: a file is
+ * made in the mailbox for it. Our own clock when none can be made. */
 double kji_mail_clock(int dir_fd);
 
 /* run.json of the mailbox, NULL when it has none that can be read. */

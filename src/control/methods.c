@@ -115,7 +115,7 @@ static int command(kj_run *run, kji_client *client, struct json_object *params,
     int parsed = kji_command_from_json(params, &wanted, &why);
     if (!wanted)
         return kji_fail_memory(err);
-    kji_sender sender = {.door = client->only_looks ? "monitor" : "socket",
+    kji_sender sender = {.door = client->door,
                          .uid = client->uid,
                          .pid = client->pid,
                          .only_looks = client->only_looks};
@@ -124,11 +124,8 @@ static int command(kj_run *run, kji_client *client, struct json_object *params,
                                : kji_run_submit(run, wanted, &sender, parsed, ret_result, &why);
     if (r < 0)
         return kji_fail(err, r, "%s", why.message);
-    const char *state = kji_json_string(*ret_result, "state");
     int64_t seq;
-    bool goes_on = state && (strcmp(state, "accepted") == 0 || strcmp(state, "scheduled") == 0 ||
-                             strcmp(state, "applied") == 0);
-    if (goes_on && kji_json_int(*ret_result, "seq", &seq))
+    if (kji_record_goes_on(*ret_result, &seq))
         kji_client_follow(client, seq);
     return 0;
 }
@@ -199,6 +196,10 @@ static int starting_point(kj_run *run, struct json_object *params, kji_feed_curs
 static int subscribe(kj_run *run, kji_client *client, struct json_object *params,
                      struct json_object **ret_result, kj_error *err)
 {
+    if (client->fd < 0)
+        return kji_fail(err, KJ_EUNSUPPORTED,
+                        "a mailbox brings no events; \"journal\" has what happened, \"status\" how "
+                        "it stands");
     unsigned wanted = wanted_events(params);
     kji_feed_cursor from;
     char text[KJI_FEED_CURSOR_TEXT];

@@ -142,3 +142,13 @@ int kji_state_dir(const char *override, char **ret_path, kj_error *err)
     *ret_path = path;
     return 0;
 }
+
+int kji_mailbox_root(const char *override, char **ret_path, kj_error *err)
+{
+    const char *chosen = override && *override ? override : env("KAJITORI_MAILBOX_DIR");
+    char *path = chosen ? kji_absolute_path(chosen) : NULL;
+    if (chosen && !path)
+        return kji_fail_memory(err);
+    *ret_path = path;
+    return 0;
+}

@@ -33,6 +33,9 @@ int kji_runtime_dirs(const char *override, char ***ret_paths, size_t *ret_n, kj_
  * ~/.local/state/kajitori; for free. KJ_ENOENT when there is no home folder either. */
 int kji_state_dir(const char *override, char **ret_path, kj_error *err);
 
+/* `override`, else $KAJITORI_MAILBOX_DIR; for free, NULL when neither says where. */
+int kji_mailbox_root(const char *override, char **ret_path, kj_error *err);
+
 void kji_places_free(char **paths, size_t n);
 
 /* 1 to 64 of A-Z a-z 0-9 . _ -, not beginning with a dot or, since no command line could name it, a

@@ -4,6 +4,8 @@
 #include "errors.h"
 #include "files.h"
 #include "forks.h"
+#include "json.h"
+#include "mailbox.h"
 #include "mem.h"
 #include "places.h"
 
@@ -105,6 +107,7 @@ static void remove_dead(int root_fd, const char *name, int dir_fd)
     closedir(listing);
     for (size_t k = 0; k < sizeof door_names / sizeof *door_names; k++)
         unlinkat(dir_fd, door_names[k], 0);
+    kji_mail_remove(dir_fd, "mailbox");
     /* Fails when something is left in it, or when another one was faster: both are fine. */
     unlinkat(root_fd, name, AT_REMOVEDIR);
 }
@@ -146,12 +149,25 @@ bool kji_publish_is_live(int root_fd, const char *name, int dir_fd)
     return doors == KJI_DOORS_LIVE;
 }
 
+/* Whether only the mailbox of a run that has ended is left there, for those who still look. */
+static bool has_ended(int dir_fd)
+{
+    KJI_CLEANUP(kji_closep) int box_fd = -1;
+    if (faccessat(dir_fd, "lock", F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+        kji_mail_open_folder(dir_fd, "mailbox", &box_fd, NULL) < 0)
+        return false;
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = kji_mail_read_json(box_fd);
+    return json_object_object_get_ex(json, "ended", NULL);
+}
+
 /* Makes room for the name of a run that is dead. */
 static void sweep(int root_fd, const char *name)
 {
     KJI_CLEANUP(kji_closep)
     int dir_fd = openat(root_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir_fd >= 0)
+    if (dir_fd >= 0 && has_ended(dir_fd))
+        remove_dead(root_fd, name, dir_fd);
+    else if (dir_fd >= 0)
         kji_publish_is_live(root_fd, name, dir_fd);
 }
 

@@ -94,6 +94,7 @@ struct kj_run {
     char *refusal[KJI_N_STANDARD]; /* why the program refuses a standard verb; NULL: it does not */
     kji_checkpoint checkpoint;
     char *resumed_from; /* constant */
+    char *mailbox_root; /* constant; NULL: none was asked for */
     bool paused;
     kji_hold hold;   /* while paused */
     bool is_visited; /* the training thread is at a safe point */
@@ -125,7 +126,14 @@ struct kj_run {
 int kji_run_submit(kj_run *run, kji_command *command, const kji_sender *sender, int parsed,
                    struct json_object **ret_record, kj_error *err);
 
-/* A line of a FIFO. `problem` not NULL: the line could not be read, and this is why. */
+/*
+ * A line of text, from whatever door: 1 and the record, as above, 0 when there is no command in it.
+ * `problem` not NULL: the line could not be read, and this is why.
+ */
+int kji_run_submit_line(kj_run *run, const kji_sender *sender, const char *text, size_t size,
+                        const char *problem, struct json_object **ret_record, kj_error *err);
+
+/* The same for a line of a FIFO, whose sender hears nothing. */
 void kji_run_take_line(kj_run *run, kji_fifo *fifo, const char *text, size_t size,
                        const char *problem);
 

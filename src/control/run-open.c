@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
@@ -52,6 +53,7 @@ static void free_run(kj_run *run)
     free(run->stop_reason);
     free(run->first_reason);
     free(run->resumed_from);
+    free(run->mailbox_root);
     free(run->id);
     free(run->name);
     free(run->framework);
@@ -128,12 +130,22 @@ static void journal_stale(kj_run *run, char *text)
 
 static int open_user_fifo(kj_run *run, const char *path, char **ret_stale, kj_error *err)
 {
-    kj_error why = KJ_ERROR_INIT;
     if (!path || !*path)
         return 0;
-    if (kji_fifo_open_user(&run->helper.user, path, ret_stale, &why) >= 0)
+    return kji_fifo_open_user(&run->helper.user, path, ret_stale, err);
+}
+
+/* What became of the user's FIFO. Where there can be none, the run's own is named, if it has one.
+ */
+static int settle_user_fifo(kj_run *run, int r, kj_error *why, kj_error *err)
+{
+    size_t used = strlen(why->message);
+    if (r >= 0)
         return 0;
-    return give_up(run, &why, err);
+    if (r == KJ_EUNSUPPORTED && run->helper.ctl.fd >= 0)
+        snprintf(why->message + used, sizeof why->message - used, "; write to %s instead",
+                 run->helper.ctl.path);
+    return give_up(run, why, err);
 }
 
 int kji_run_write_json(kj_run *run, int dir_fd, kj_error *err)
@@ -151,6 +163,10 @@ static void describe(kj_run *run)
                                  run->start_time);
     if (run->signals.spec)
         json_object_object_add(run->json, "signals", kji_json_new_text(run->signals.spec, 4096));
+    KJI_CLEANUP(kji_freep)
+    char *mailbox = run->mailbox_root ? kji_format("%s/%s", run->mailbox_root, run->id) : NULL;
+    if (mailbox)
+        json_object_object_add(run->json, "mailbox", kji_json_new_text(mailbox, strlen(mailbox)));
 }
 
 /* Shows the folder, with its run.json, under run->id. */
@@ -190,18 +206,37 @@ static int publish(kj_run *run, const kj_run_options *options, kj_error *err)
     return run->helper.ctl.path ? 0 : kji_fail_memory(err);
 }
 
-/* The folder with all its doors, in one RUNTIME place. */
+/* The doors of the folder that is being made. With `may_lack`, those that its file system refuses
+ * are left out. */
+static int open_doors(kj_run *run, bool may_lack, kj_error *err)
+{
+    kji_publication *place = &run->place;
+    kji_socket_door *sockets[] = {&run->helper.socket, &run->helper.monitor};
+    int r = kji_fifo_open_own(&run->helper.ctl, place->dir_fd, place->dir, err);
+    if (r == KJ_EUNSUPPORTED && may_lack) {
+        kji_fifo_done(&run->helper.ctl);
+        unlinkat(place->dir_fd, "ctl", 0); /* one that was made and does not deliver */
+        r = 0;
+    }
+    for (size_t k = 0; r >= 0 && k < 2; k++) {
+        r = kji_socket_open(sockets[k], place->dir_fd, place->dir, err);
+        if (r == KJ_EUNSUPPORTED && may_lack)
+            r = 0;
+    }
+    return r;
+}
+
+/* The folder with its doors, in one RUNTIME place. KJ_EUNSUPPORTED when its file system refuses
+ * some. */
 static int open_folder_in(kj_run *run, const kj_run_options *options, const char *root,
-                          kj_error *err)
+                          bool may_lack, kj_error *err)
 {
     kji_publication *place = &run->place;
     int r = kji_publish_prepare(place, root, err);
     if (r >= 0)
-        r = kji_fifo_open_own(&run->helper.ctl, place->dir_fd, place->dir, err);
-    if (r >= 0)
-        r = kji_socket_open(&run->helper.socket, place->dir_fd, place->dir, err);
-    if (r >= 0)
-        r = kji_socket_open(&run->helper.monitor, place->dir_fd, place->dir, err);
+        r = open_doors(run, may_lack, err);
+    if (r == KJ_EUNSUPPORTED)
+        r = kji_fail_prefix(err, r, "%s", root);
     if (r >= 0)
         r = publish(run, options, err);
     if (r < 0) {
@@ -213,25 +248,85 @@ static int open_folder_in(kj_run *run, const kj_run_options *options, const char
     return r;
 }
 
+/* No place has all doors: the folder goes to the first that can be used but for them, and a mailbox
+ * stands in for those. */
+static int open_lacking_folder(kj_run *run, const kj_run_options *options, const char *root,
+                               kj_error *why, kj_error *err)
+{
+    if (run->flags & KJ_RUN_STRICT)
+        return give_up(run, why, err);
+    kj_error again = KJ_ERROR_INIT;
+    if (open_folder_in(run, options, root, true, &again) < 0)
+        return give_up(run, &again, err);
+    KJI_CLEANUP(kji_freep) char *dir = kji_format("%s/mailbox", run->place.dir);
+    if (!dir)
+        return kji_fail_memory(err);
+    if (kji_mailbox_open(&run->helper.mailbox[KJI_MAILBOX_OWN], dir, &again) < 0)
+        return give_up(run, &again, err);
+    kji_run_warn(run, "kajitori: %s; commands come through the mailbox %s", why->message, dir);
+    return 0;
+}
+
 /* The first place that can be used is taken; when there is none, the first one's error counts. */
 static int open_folder(kj_run *run, const kj_run_options *options, kj_error *err)
 {
     char **roots;
     size_t n;
-    kj_error first = KJ_ERROR_INIT;
+    kj_error first = KJ_ERROR_INIT, refusal = KJ_ERROR_INIT;
+    const char *refusing = NULL;
     int r = kji_runtime_choices(options->runtime_dir, &roots, &n, err);
     if (r < 0)
         return r;
     for (size_t k = 0; k < n; k++) {
         kj_error why = KJ_ERROR_INIT;
-        r = open_folder_in(run, options, roots[k], &why);
+        r = open_folder_in(run, options, roots[k], false, &why);
+        if (r == KJ_EUNSUPPORTED && !refusing) {
+            refusing = roots[k];
+            refusal = why;
+        }
         if (k == 0 || r == KJ_EBUSY)
             first = why;
         if (r >= 0 || r == KJ_EBUSY)
             break;
     }
+    if (r >= 0 && refusing)
+        kji_run_warn(run, "kajitori: %s; the run is in %s instead", refusal.message,
+                     run->place.root);
+    else if (r < 0 && r != KJ_EBUSY && refusing)
+        r = open_lacking_folder(run, options, refusing, &refusal, err);
+    else if (r < 0)
+        r = give_up(run, &first, err);
     kji_places_free(roots, n);
-    return r < 0 ? give_up(run, &first, err) : 0;
+    return r;
+}
+
+/* The mailbox that was asked for. */
+static int open_mailbox(kj_run *run, kj_error *err)
+{
+    kj_error why = KJ_ERROR_INIT;
+    if (!run->mailbox_root)
+        return 0;
+    KJI_CLEANUP(kji_freep) char *dir = kji_format("%s/%s", run->mailbox_root, run->id);
+    if (!dir)
+        return kji_fail_memory(err);
+    if (kji_mailbox_open(&run->helper.mailbox[KJI_MAILBOX_SHARED], dir, &why) >= 0)
+        return 0;
+    return give_up(run, &why, err);
+}
+
+static int begin_mailboxes(kj_run *run, kj_error *err)
+{
+    for (int k = 0; k < KJI_MAILBOXES; k++) {
+        kji_mailbox *box = &run->helper.mailbox[k];
+        kj_error why = KJ_ERROR_INIT;
+        if (!box->dir || kji_mailbox_begin(box, run, &why) >= 0)
+            continue;
+        kji_mailbox_done(box, run);
+        int r = give_up(run, &why, err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }
 
 static int open_journal(kj_run *run, const char *override, kj_error *err)
@@ -266,7 +361,8 @@ static int read_schedule(kj_run *run, const char *path, kj_error *err)
 
 static bool has_door(const kj_run *run)
 {
-    return run->place.dir_fd >= 0 || run->helper.user.fd >= 0;
+    return run->place.dir_fd >= 0 || run->helper.user.fd >= 0 ||
+           run->helper.mailbox[KJI_MAILBOX_SHARED].dir;
 }
 
 /* From now on the doors are served, and signals are one of them. */
@@ -284,9 +380,14 @@ static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
 {
     kj_error why = KJ_ERROR_INIT;
     KJI_CLEANUP(kji_freep) char *stale = NULL;
-    int r = open_user_fifo(run, options->fifo_path, &stale, err);
+    int r_user = open_user_fifo(run, options->fifo_path, &stale, &why);
+    int r = kji_mailbox_root(options->mailbox_dir, &run->mailbox_root, err);
     if (r >= 0)
         r = open_folder(run, options, err);
+    if (r >= 0)
+        r = settle_user_fifo(run, r_user, &why, err);
+    if (r >= 0)
+        r = open_mailbox(run, err);
     if (r < 0 || !has_door(run))
         return r;
     if (run->place.dir_fd < 0)
@@ -304,6 +405,9 @@ static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
     kji_run_event(run, "run_started", fields);
     kji_recover_warn(run);
     journal_stale(run, kji_take(&stale));
+    r = begin_mailboxes(run, err);
+    if (r < 0)
+        return r;
     r = kji_helper_prepare(&run->helper, err);
     if (r < 0 || run->flags & KJ_RUN_LISTEN_LATER)
         return r;

@@ -105,7 +105,12 @@ const char *kj_run_id(const kj_run *run)
 
 const char *kj_run_dir(const kj_run *run)
 {
-    return run->place.dir && run->place.is_shown && !run->forked ? run->place.dir : "";
+    const char *mailbox = run->helper.mailbox[KJI_MAILBOX_SHARED].dir;
+    if (run->forked)
+        return "";
+    if (run->place.dir && run->place.is_shown)
+        return run->place.dir;
+    return mailbox ? mailbox : "";
 }
 
 kj_run_cell *kj_run_get_cell(kj_run *run)
