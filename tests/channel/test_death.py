@@ -54,8 +54,8 @@ def test_killed_at_random_moments(place, tmp_path):
 def test_the_runtime_folder_is_deleted_under_a_training(place):
     digits = place.digits(run_id="digits-one")
     folder = place.runtime / "digits-one"
-    for name in ("ctl", "sock", "run.json", "lock"):
-        (folder / name).unlink()
+    for path in folder.iterdir():
+        path.unlink()
     folder.rmdir()
     place.runtime.rmdir()
     assert "was deleted" in digits.wait_line("was deleted", "stderr")

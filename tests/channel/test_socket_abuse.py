@@ -314,7 +314,7 @@ def test_methods_answer_as_the_protocol_says(connection):
     assert [line["event"] for line in journal["lines"]] == ["run_started"]
     assert journal["last"] >= 1
     assert connection.call("journal", after=journal["last"] + 1000)["lines"] == []
-    assert set(connection.call("subscribe", events=["state"])) == {"last"}
+    assert set(connection.call("subscribe", events=["state"])) == {"last", "cursor"}
 
 
 @pytest.mark.parametrize("verb", ["ping", "help", "status", "params", "get"])
@@ -358,8 +358,9 @@ def test_the_life_of_commands(place, connection):
     assert done["result"]["weights"] > 0
     assert connection.call("command", verb="resume")["result"] == {"not_paused": True}
     assert connection.call("command", verb="resume", at="epoch")["code"] == REJECTED
-    finish(verb="pause")
-    assert connection.call("command", verb="pause")["result"] == {"already_paused": True}
+    seq = finish(verb="pause")["seq"]
+    already = connection.call("command", verb="pause")["result"]
+    assert already == {"already_paused": True, "seq": seq}
     assert connection.call("status")["idle_s"] == 0
     later = connection.call("command", verb="stop", at="step:99999999")
     middle = connection.call("command", verb="stop", at="step:99999998")
