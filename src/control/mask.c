@@ -206,8 +206,9 @@ static const char *end_of_brackets(const char *at, const char *end)
 
 static const char *end_of_line(const char *at, const char *end)
 {
-    const char *newline = memchr(at, '\n', (size_t)(end - at));
-    return newline ? newline : end;
+    while (at < end && *at != '\n')
+        at++;
+    return at;
 }
 
 static bool ends_with(const char *name, size_t size, const char *tail)
