@@ -5,14 +5,18 @@
 
 #include <string.h>
 
-static kji_seen_entry *entry_at(const kji_seen *seen, size_t index)
+static uint16_t *bucket_of(const kji_seen *seen, size_t hash)
 {
-    return &seen->entry[(seen->first + index) % KJI_SEEN_MAX];
+    return &seen->bucket[hash % KJI_SEEN_BUCKETS];
 }
 
 static void drop_oldest(kji_seen *seen)
 {
-    kji_seen_entry *oldest = entry_at(seen, 0);
+    kji_seen_entry *oldest = &seen->entry[seen->first];
+    uint16_t *link = bucket_of(seen, oldest->hash); /* it is the last one of its bucket */
+    while (&seen->entry[*link - 1] != oldest)
+        link = &seen->entry[*link - 1].next;
+    *link = 0;
     seen->bytes -= strlen(oldest->record);
     free(oldest->id);
     free(oldest->record);
@@ -26,16 +30,18 @@ void kji_seen_done(kji_seen *seen)
     while (seen->n)
         drop_oldest(seen);
     free(seen->entry);
+    free(seen->bucket);
     *seen = (kji_seen){0};
 }
 
 static kji_seen_entry *find(const kji_seen *seen, const char *id)
 {
     size_t hash = kji_hash(id, strlen(id));
-    for (size_t k = seen->n; k-- > 0;) {
-        kji_seen_entry *entry = entry_at(seen, k);
+    for (uint16_t at = seen->bucket ? *bucket_of(seen, hash) : 0; at;) {
+        kji_seen_entry *entry = &seen->entry[at - 1];
         if (entry->hash == hash && strcmp(entry->id, id) == 0)
             return entry;
+        at = entry->next;
     }
     return NULL;
 }
@@ -46,11 +52,18 @@ const char *kji_seen_find(const kji_seen *seen, const char *id)
     return entry ? entry->record : NULL;
 }
 
-static kji_seen_entry *add(kji_seen *seen, const char *id)
+static bool make_table(kji_seen *seen)
 {
     if (!seen->entry)
         seen->entry = calloc(KJI_SEEN_MAX, sizeof *seen->entry);
-    char *copy = seen->entry ? strdup(id) : NULL;
+    if (!seen->bucket)
+        seen->bucket = calloc(KJI_SEEN_BUCKETS, sizeof *seen->bucket);
+    return seen->entry && seen->bucket;
+}
+
+static kji_seen_entry *add(kji_seen *seen, const char *id)
+{
+    char *copy = make_table(seen) ? strdup(id) : NULL;
     char *empty = copy ? strdup("") : NULL;
     if (!empty) {
         free(copy);
@@ -58,9 +71,11 @@ static kji_seen_entry *add(kji_seen *seen, const char *id)
     }
     if (seen->n == KJI_SEEN_MAX)
         drop_oldest(seen);
-    kji_seen_entry *entry = entry_at(seen, seen->n++);
-    *entry = (kji_seen_entry){copy, kji_hash(id, strlen(id)), empty};
-    return entry;
+    size_t index = (seen->first + seen->n++) % KJI_SEEN_MAX, hash = kji_hash(id, strlen(id));
+    uint16_t *newest = bucket_of(seen, hash);
+    seen->entry[index] = (kji_seen_entry){copy, hash, empty, *newest};
+    *newest = (uint16_t)(index + 1);
+    return &seen->entry[index];
 }
 
 void kji_seen_put(kji_seen *seen, const char *id, const char *record)

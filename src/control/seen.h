@@ -6,17 +6,20 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-enum { KJI_SEEN_MAX = 10000, KJI_SEEN_BYTES = 8 << 20 };
+enum { KJI_SEEN_MAX = 10000, KJI_SEEN_BYTES = 8 << 20, KJI_SEEN_BUCKETS = 16384 };
 
 typedef struct kji_seen_entry {
     char *id; /* NULL: free */
     size_t hash;
-    char *record; /* JSON text */
+    char *record;  /* JSON text */
+    uint16_t next; /* index + 1 of the next one in the bucket, an older one; 0: none */
 } kji_seen_entry;
 
 typedef struct kji_seen {
     kji_seen_entry *entry; /* a ring of KJI_SEEN_MAX, NULL until the first */
+    uint16_t *bucket;      /* index + 1 of the newest with a hash, 0: none */
     size_t first;
     size_t n;
     size_t bytes;
