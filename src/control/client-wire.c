@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "json.h"
 #include "mem.h"
+#include "rpc.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -19,8 +20,8 @@
 #include <sys/socket.h>
 
 enum {
-    REQUEST_LIMIT = 65536,         /* bytes of one message to the run */
-    LINE_LIMIT = 16 * 1024 * 1024, /* bytes of one message from the run */
+    REQUEST_LIMIT = KJI_RPC_REQUEST_MAX, /* bytes of one message to the run */
+    LINE_LIMIT = KJI_RPC_ANSWER_MAX,     /* bytes of one message from the run */
     READ_SIZE = 16384,
     LOOK_MS = 100 /* how long an interruptible wait goes without a look */
 };
@@ -28,6 +29,11 @@ enum {
 int64_t kji_wire_deadline(int timeout_ms)
 {
     return timeout_ms < 0 ? INT64_MAX : kji_monotonic_ms() + timeout_ms;
+}
+
+bool kji_wire_is_late(int64_t deadline)
+{
+    return deadline != INT64_MAX && kji_monotonic_ms() > deadline;
 }
 
 /* Waits for `events` of the socket: 1, 0 at the deadline, or an error. */
@@ -58,16 +64,24 @@ size_t kji_wire_count_events(const kj_client *client)
 
 struct json_object *kji_wire_take_event(kj_client *client)
 {
-    struct json_object *event = client->events[client->first_event++];
+    kji_wire_event event = client->events[client->first_event++];
+    client->event_bytes -= event.size;
     if (client->first_event == client->n_events)
         client->first_event = client->n_events = 0;
-    return event;
+    return event.json;
 }
 
-/* Takes `event` over. The oldest goes when there are too many. */
+static bool has_room_for_event(const kj_client *client)
+{
+    return kji_wire_count_events(client) == 0 ||
+           (kji_wire_count_events(client) < KJI_WIRE_EVENT_LIMIT &&
+            client->event_bytes + client->line_size <= KJI_WIRE_EVENT_BYTES);
+}
+
+/* Takes `event` over. The oldest go when there are too many. */
 static int keep_event(kj_client *client, struct json_object *event, kj_error *err)
 {
-    if (kji_wire_count_events(client) >= KJI_WIRE_EVENT_LIMIT) {
+    while (!has_room_for_event(client)) {
         json_object_put(kji_wire_take_event(client));
         client->lost_events++;
     }
@@ -82,7 +96,8 @@ static int keep_event(kj_client *client, struct json_object *event, kj_error *er
         json_object_put(event);
         return kji_fail_memory(err);
     }
-    client->events[client->n_events++] = event;
+    client->events[client->n_events++] = (kji_wire_event){event, client->line_size};
+    client->event_bytes += client->line_size;
     return 0;
 }
 
@@ -122,6 +137,7 @@ static int parse_line(kj_client *client, size_t size, struct json_object **ret_m
     int r = kji_json_parse(client->in.text, size, &message, err);
     kji_strbuf_consume(&client->in, size + 1);
     client->scanned = 0;
+    client->line_size = size;
     if (r == KJ_EMEM)
         return r;
     if (r < 0)

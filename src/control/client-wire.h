@@ -9,9 +9,13 @@
 
 #include <json-c/json.h>
 
-enum {
-    KJI_WIRE_EVENT_LIMIT = 4096 /* events kept while nobody asks for them */
-};
+/* Events kept while nobody asks for them, and bytes of them as they came. */
+enum { KJI_WIRE_EVENT_LIMIT = 4096, KJI_WIRE_EVENT_BYTES = 16 << 20 };
+
+typedef struct kji_wire_event {
+    struct json_object *json;
+    size_t size; /* bytes of its line */
+} kji_wire_event;
 
 struct kj_client {
     int fd;
@@ -20,8 +24,10 @@ struct kj_client {
     bool broken;   /* the stream cannot be understood any more */
     int64_t last_id;
     kji_strbuf in;
-    size_t scanned; /* bytes of `in` known to hold no newline */
-    struct json_object **events;
+    size_t scanned;   /* bytes of `in` known to hold no newline */
+    size_t line_size; /* of the newest message */
+    kji_wire_event *events;
+    size_t event_bytes; /* of those kept */
     size_t n_events, events_capacity, first_event;
     uint64_t lost_events;
     int (*interrupt)(void *userdata); /* NULL: waits are not interrupted */
@@ -34,6 +40,9 @@ int kji_client_hello(kj_client *client, int highest, int64_t deadline, kj_error 
 
 /* The moment that is timeout_ms away; INT64_MAX, for ever, when it is negative. */
 int64_t kji_wire_deadline(int timeout_ms);
+
+/* Whether the deadline has passed: a peer that never stops talking must not make a wait endless. */
+bool kji_wire_is_late(int64_t deadline);
 
 /* Events that are kept: client->events from number client->first_event on. */
 size_t kji_wire_count_events(const kj_client *client);

@@ -84,6 +84,8 @@ static int ask(kj_client *client, const char *method, const char *params_json, i
         r = kji_wire_sort(client, message, client->last_id, ret_answer, err);
         if (r != 0)
             return r;
+        if (kji_wire_is_late(deadline))
+            return kji_fail(err, KJ_ETIMEOUT, "the run did not answer '%s' in time", method);
     }
 }
 
@@ -127,6 +129,20 @@ static int fail_connect(const char *dir, int dir_fd, const char *name, kj_error 
                           "cannot connect to %s/%s", dir, name);
 }
 
+/* Whoever listens is to be our own user, or root; root may talk to anybody's runs. */
+static int check_peer(int fd, const char *dir, kj_error *err)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "the kernel does not say whose run is in %s",
+                              dir);
+    if (geteuid() != 0 && peer.uid != geteuid() && peer.uid != 0)
+        return kji_fail(err, KJ_EPERM, "the run in %s belongs to another user (%ld)", dir,
+                        (long)peer.uid);
+    return 0;
+}
+
 static int connect_socket(const char *dir, const char *name, int timeout_ms, int *ret_fd,
                           kj_error *err)
 {
@@ -144,6 +160,9 @@ static int connect_socket(const char *dir, const char *name, int timeout_ms, int
     snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", dir_fd, name);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
         return fail_connect(dir, dir_fd, name, err);
+    int r = check_peer(fd, dir, err);
+    if (r < 0)
+        return r;
     if (fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot set up the connection");
     *ret_fd = fd;
@@ -303,6 +322,8 @@ static int wait_event(kj_client *client, int64_t deadline, kj_error *err)
             return r;
         if (r < 0)
             return r;
+        if (kji_wire_count_events(client) == 0 && kji_wire_is_late(deadline))
+            return 0;
     }
     return 1;
 }
@@ -371,9 +392,9 @@ static int follow_command(kj_client *client, int64_t seq, int wait, int64_t dead
                           struct json_object **record, kj_error *err)
 {
     size_t seen = 0;
-    for (;;) {
+    for (bool has_looked = false;; has_looked = true) {
         for (; seen < kji_wire_count_events(client); seen++) {
-            struct json_object *event = client->events[client->first_event + seen];
+            struct json_object *event = client->events[client->first_event + seen].json;
             if (!is_record_of(event, seq))
                 continue;
             json_object_put(*record);
@@ -383,15 +404,16 @@ static int follow_command(kj_client *client, int64_t seq, int wait, int64_t dead
                 return r;
         }
         struct json_object *message, *answer;
+        if (has_looked && kji_wire_is_late(deadline))
+            return 0;
         int r = kji_wire_read(client, deadline, &message, err);
         if (r <= 0)
             return r;
-        size_t before = kji_wire_count_events(client);
+        uint64_t lost = client->lost_events;
         r = kji_wire_sort(client, message, 0, &answer, err);
         if (r < 0)
             return r;
-        if (before == KJI_WIRE_EVENT_LIMIT) /* the oldest was dropped for the new one */
-            seen = kji_wire_count_events(client) - 1;
+        seen -= client->lost_events - lost; /* the oldest were dropped for the new one */
     }
 }
 

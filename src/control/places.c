@@ -53,6 +53,14 @@ static int add(char **paths, size_t *n, char *path, kj_error *err)
 
 enum { MAX_PLACES = 3 };
 
+/* Of a shell that became another user by `su` or `sudo` it may still be the first one's: a folder
+ * of ours in there would lock its owner out. */
+static bool is_another_users(const char *dir)
+{
+    struct stat st;
+    return stat(dir, &st) == 0 && st.st_uid != geteuid();
+}
+
 static int add_all(const char *override, bool listing, char **paths, size_t *n, kj_error *err)
 {
     const char *chosen = override && *override ? override : env("KAJITORI_RUNTIME_DIR");
@@ -60,7 +68,7 @@ static int add_all(const char *override, bool listing, char **paths, size_t *n, 
         return add(paths, n, kji_absolute_path(chosen), err);
     const char *xdg = env("XDG_RUNTIME_DIR");
     int r = 0;
-    if (xdg && *xdg == '/')
+    if (xdg && *xdg == '/' && !is_another_users(xdg))
         r = add(paths, n, kji_format("%s/kajitori", xdg), err);
     if (r >= 0 && listing)
         r = add(paths, n, kji_format("/run/user/%ld/kajitori", (long)geteuid()), err);

@@ -269,7 +269,9 @@ static bool takes_the_fallback(void)
 
 static bool takes_none(void)
 {
-    return open_by_environment("") && strstr(fix.log, "Permission denied");
+    *fix.log = 0;
+    return open_by_environment("") &&
+           (strstr(fix.log, "Permission denied") || strstr(fix.log, "is a symbolic link"));
 }
 
 static void test_the_next_place_is_taken_unless_it_is_another_users(void **state)
@@ -285,6 +287,112 @@ static void test_the_next_place_is_taken_unless_it_is_another_users(void **state
     assert_int_equal(symlink(fix.root, fallback), 0);
     assert_true(holds_for(SOMEBODY, takes_none));
     assert_int_equal(unlink(fallback), 0);
+}
+
+static kj_run_list *list_by_environment(void)
+{
+    kj_run_list *list = NULL;
+    unsetenv("KAJITORI_RUNTIME_DIR");
+    unsetenv("XDG_RUNTIME_DIR");
+    *fix.log = 0;
+    kj_run_list_load(NULL, &list, NULL);
+    return list;
+}
+
+/* A fallback folder of our own that somebody made wide open, or that is no folder. */
+static bool takes_no_open_folder(void)
+{
+    static const mode_t modes[] = {0777, 01777, 0755, 0710, 0701};
+    bool good = mkdir(fallback, 0700) == 0;
+    for (size_t k = 0; good && k < sizeof modes / sizeof *modes; k++) {
+        *fix.log = 0;
+        good = chmod(fallback, modes[k]) == 0 && open_by_environment("") &&
+               strstr(fix.log, "is open to others") && list_by_environment() == NULL;
+    }
+    good = good && rmdir(fallback) == 0;
+    int fd = open(fallback, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    good = good && fd >= 0 && open_by_environment("") && unlink(fallback) == 0;
+    close(fd);
+    return good;
+}
+
+static void test_a_fallback_open_to_others_is_refused(void **state)
+{
+    (void)state;
+    need_root();
+    assert_int_equal(mkdir(fix.runtime, 0700), 0);
+    assert_int_equal(chmod(fix.root, 0755), 0);
+    assert_true(holds_for(SOMEBODY, takes_no_open_folder));
+}
+
+/* What another user put there is neither listed nor cleaned. */
+static bool lists_nothing_there(void)
+{
+    kj_run_list *list = list_by_environment();
+    return list == NULL || kj_run_list_size(list) == 0;
+}
+
+static void test_runs_that_another_user_put_there_are_not_listed(void **state)
+{
+    (void)state;
+    need_root();
+    char path[100];
+    assert_int_equal(mkdir(fallback, 0777), 0);
+    assert_int_equal(chmod(fallback, 0777), 0);
+    snprintf(path, sizeof path, "%s/trap", fallback);
+    assert_int_equal(mkdir(path, 0777), 0);
+    snprintf(path, sizeof path, "%s/trap/lock", fallback);
+    int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+    assert_true(holds_for(SOMEBODY, lists_nothing_there));
+    assert_int_equal(access(path, F_OK), 0);
+    close(fd);
+    kji_test_remove_tree(fallback);
+}
+
+/* A shell that became another user by `su` may have its first user's XDG_RUNTIME_DIR. */
+static void test_the_runtime_folder_of_another_user_is_not_taken(void **state)
+{
+    (void)state;
+    need_root();
+    assert_int_equal(mkdir(fix.runtime, 0700), 0);
+    assert_int_equal(chown(fix.runtime, SOMEBODY, SOMEBODY), 0);
+    bool was_there = access("/tmp/kajitori-0", F_OK) == 0;
+    assert_true(open_by_environment("/tmp/kajitori-0"));
+    if (!was_there)
+        rmdir("/tmp/kajitori-0");
+    assert_int_equal(rmdir(fix.runtime), 0); /* nothing is left in it */
+    unsetenv("XDG_RUNTIME_DIR");
+    unsetenv("KAJITORI_STATE_DIR");
+}
+
+static int impostor_fd;
+
+/* A socket of SOMEBODY's where a run of SOMEBODY_ELSE is looked for. */
+static bool listen_as_somebody(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/sock", fix.root);
+    return bind(impostor_fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+           chmod(address.sun_path, 0666) == 0 && listen(impostor_fd, 1) == 0;
+}
+
+static bool refuses_to_talk(void)
+{
+    kj_client *client = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    return kj_client_open(fix.root, &client, &err) == KJ_EPERM &&
+           strstr(err.message, "belongs to another user (54321)");
+}
+
+static void test_a_client_does_not_talk_to_another_users_socket(void **state)
+{
+    (void)state;
+    need_root();
+    assert_int_equal(chmod(fix.root, 0777), 0);
+    impostor_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(holds_for(SOMEBODY, listen_as_somebody));
+    assert_true(holds_for(SOMEBODY_ELSE, refuses_to_talk));
+    close(impostor_fd);
 }
 
 /* A disk of 64 KiB at `path`, which is full but for `free_pages` pages; skips without the right. */
@@ -376,6 +484,8 @@ static int tear_down(void **state)
     fix_close();
     umount2(fix.runtime, MNT_DETACH);
     umount2(fix.state, MNT_DETACH);
+    if (geteuid() == 0 && unlink(fallback) < 0)
+        kji_test_remove_tree(fallback);
     return fix_tear_down(state);
 }
 
@@ -392,6 +502,10 @@ int main(void)
         TEST(test_a_read_only_runtime_folder_is_one_warning),
         TEST(test_a_read_only_state_folder_is_one_warning),
         TEST(test_the_next_place_is_taken_unless_it_is_another_users),
+        TEST(test_a_fallback_open_to_others_is_refused),
+        TEST(test_runs_that_another_user_put_there_are_not_listed),
+        TEST(test_the_runtime_folder_of_another_user_is_not_taken),
+        TEST(test_a_client_does_not_talk_to_another_users_socket),
         TEST(test_a_full_runtime_disk_is_one_warning),
         TEST(test_a_full_runtime_disk_is_no_reason_to_be_deaf),
         TEST(test_a_full_state_disk_is_one_warning),
