@@ -281,7 +281,14 @@ def test_watch_of_a_run_that_never_stops_talking(place):
 
 def test_deep_and_odd_json_ends_the_connection(place, fake):
     run = fake({})
-    for line in (b"[" * 500000, b'{"a":' * 100000 + b"1", b"\xff\xfe\x00", b"1e999999", b"[]", b"7"):
+    for line in (
+        b"[" * 500000,
+        b'{"a":' * 100000 + b"1",
+        b"\xff\xfe\x00",
+        b"1e999999",
+        b"[]",
+        b"7",
+    ):
         run.answers["status"] = lambda _, line=line: line + b"\n"
         done = run_limited(place, "status")
         assert done.returncode == 1, done
