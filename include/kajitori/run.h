@@ -136,7 +136,8 @@ enum kj_exit { KJ_EXIT_LEFT = 75, KJ_EXIT_PRUNED = 76, KJ_EXIT_ABORTED = 77 };
 enum kj_ability {
     KJ_CAN_SKIP_VALIDATION = 1, /* looks at kj_run_stop_validate: stop validate=... */
     KJ_CAN_LEAVE = 2,           /* looks at KJ_RUN_LEFT: pause level=leave */
-    KJ_CAN_ABORT = 4            /* looks at KJ_RUN_ABORTED: abort */
+    KJ_CAN_ABORT = 4,           /* looks at KJ_RUN_ABORTED: abort */
+    KJ_SKIPS_VALIDATION = 8 /* with KJ_CAN_SKIP_VALIDATION: skips it where the stop says nothing */
 };
 
 /*
@@ -185,8 +186,9 @@ KJ_API const char *kj_run_stop_reason(const kj_run *run);
 /* How long the training is to be, when that is known only now or has changed; 0 = not known. */
 KJ_API void kj_run_set_totals(kj_run *run, int64_t total_steps, int64_t total_epochs);
 
-/* What the training is doing now, for status: "train", "validation", "checkpoint", ... Copied, at
- * most 63 bytes. */
+/* What the training is doing now, for status and records: "train", "validation", "checkpoint", ...
+ * Copied, at most 63 bytes. In "validation" a stop is answered with what becomes of the rest of it,
+ * by a program that can skip it. */
 KJ_API void kj_run_set_phase(kj_run *run, const char *phase);
 
 /*
@@ -301,6 +303,8 @@ KJ_API int kj_call_set_result(kj_call *call, const char *json, kj_error *err);
  * binding whose calls into C are slow does
  *
  *     cell->step = step; if (cell->pending || step >= cell->due_step) kj_run_begin_step(run, step);
+ *
+ * It may keep due_step between two safe points in C: when it becomes smaller, pending is set.
  */
 typedef struct kj_run_cell {
     uint32_t pending;  /* nonzero: something is to be done at the next safe point; read only */

@@ -188,6 +188,7 @@ class Run:
         "_cell",
         "_closes",
         "_dir",
+        "_due",
         "_id",
         "_inside",
         "_interrupted",
@@ -259,6 +260,7 @@ class Run:
         self._id = ffi.string(lib.kj_run_id(self._ptr)).decode()
         self._dir = ffi.string(lib.kj_run_dir(self._ptr)).decode(errors="surrogateescape")
         self._cell = _view(self._ptr)
+        self._due = self._cell[_DUE_STEP]  # when it becomes smaller, `_pending` is set
         self._pending: Any = ctypes.c_uint32.from_buffer(self._cell)
         _RUNS.add(self)
         if raises:
@@ -284,13 +286,11 @@ class Run:
     def begin_step(self, step: int) -> bool:
         """Step number `step` (from 0, counted over the whole training) begins: carries out what is
         scheduled for it or an earlier one, then as `poll`."""
-        cell = self._cell
         try:
-            cell[_STEP] = step
+            self._cell[_STEP] = step
         except (TypeError, ValueError):
             raise ArgumentError(f"step {step!r} is no whole number of 64 bits") from None
-        if self._pending or step >= cell[_DUE_STEP]:
-            del cell  # the frame may live on in a traceback, the run must not
+        if self._pending or step >= self._due:
             return self._enter(lib.kj_run_begin_step, step)
         return False
 
@@ -318,6 +318,7 @@ class Run:
             bits = lib.KJ_RUN_INTERRUPTED
             while bits & lib.KJ_RUN_INTERRUPTED:  # Python's own signal handlers run in between
                 bits = function(self._ptr, *args)
+            self._due = self._cell[_DUE_STEP]
             if bits & lib.KJ_RUN_STOP:
                 self._stopped = True
         finally:
@@ -413,15 +414,22 @@ class Run:
         return self._ptr is None
 
     def declare(
-        self, *, skip_validation: bool = False, leave: bool = False, abort: bool = False
+        self,
+        *,
+        skip_validation: bool = False,
+        by_default: bool = False,
+        leave: bool = False,
+        abort: bool = False,
     ) -> None:
         """Says what the program looks at; without that the command is refused.
 
-        skip_validation: at `stop_validate` (``stop validate=no``). leave, abort: at `ending` after
+        skip_validation: at `stop_validate` (``stop validate=no``); `by_default`: it skips it, too,
+        where the stop says nothing. leave, abort: at `ending` after
         each safe point that returned True (``pause level=leave``, ``abort``); a run with
         ``raises=True`` has said so for itself.
         """
         bits = lib.KJ_CAN_SKIP_VALIDATION if skip_validation else 0
+        bits |= lib.KJ_SKIPS_VALIDATION if by_default else 0
         bits |= lib.KJ_CAN_LEAVE if leave else 0
         bits |= lib.KJ_CAN_ABORT if abort else 0
         with contextlib.suppress(StateError):  # closed
@@ -632,7 +640,7 @@ class Run:
                 self._keep(name)
             cell = _dead_cell()
             cell[_STEP], cell[_EPOCH] = self.step, self.epoch
-            self._pending, self._cell = self._stopped, cell
+            self._pending, self._cell, self._due = self._stopped, cell, cell[_DUE_STEP]
             self._ptr = None  # the last one to look at it; with it C ends the run
             _RUNS.discard(self)
         finally:

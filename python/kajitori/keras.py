@@ -8,7 +8,8 @@
     model.fit(x, y, epochs=100, callbacks=[SteeringCallback(fifo="ctl")])
 
 then, from any shell, ``kajitori status``, ``kajitori set lr=1e-4``, ``kajitori pause``,
-``kajitori stop --at epoch``, or ``echo stop > ctl``. docs/keras.md says when each verb acts.
+``kajitori checkpoint``, ``kajitori stop --at epoch``, or ``echo stop > ctl``. docs/keras.md says when
+each verb acts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 try:
@@ -27,8 +28,9 @@ except ImportError as error:
     ) from error
 import numpy as np
 
+from kajitori import _keras_checkpoint
 from kajitori._errors import ArgumentError, OutOfRangeError, UnsupportedError
-from kajitori._run import Run
+from kajitori._run import _STEP, Run
 from kajitori._values import Arg, Param
 
 __all__ = ["SteeringCallback"]
@@ -40,6 +42,23 @@ Command = Callable[..., Any] | tuple[Callable[..., Any], Mapping[str, Any]]
 
 REPORT_SECONDS = 0.5
 """Metrics of batches are reported at most this often; those of epochs always."""
+
+
+STRIDE_MAX = 16
+"""Where steps are short the clock is asked after so many of them."""
+
+NEVER = 2**62
+
+_REFUSED = {
+    "checkpoint": "the program gave SteeringCallback no checkpoint_dir",
+    "evaluate": "the program gave SteeringCallback no evaluation_data",
+    "extend": "fit's number of epochs is fixed when it begins; checkpoint, stop, and begin a fit with "
+    "more of them",
+}
+
+_AT_EPOCH_END = {"evaluate"}  # a nested evaluation resets the running metrics of the epoch
+
+_taken_up: set[str] = set()  # checkpoints that a fit of this process went on from
 
 
 class _Keras3:
@@ -93,6 +112,19 @@ class _Keras3:
         cls._sync(model)
         optimizer.learning_rate = value
 
+    @staticmethod
+    def begin_with_epoch(model: Any, epoch: int | None) -> None:
+        """For a `fit` in its on_train_begin, in the way of `keras.callbacks.BackupAndRestore`; None
+        takes it back, since it would count for the next `fit`, too."""
+        if not hasattr(model, "_initial_epoch"):
+            raise UnsupportedError("this model's fit cannot begin with a later epoch")
+        model._initial_epoch = epoch
+
+    @staticmethod
+    def evaluate(model: Any, data: Any) -> dict[str, Any]:
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        return model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
+
 
 def _shortest(value: Any) -> float:
     """The shortest decimal that is the same number in the array's precision: 0.001, where a float32
@@ -102,7 +134,7 @@ def _shortest(value: Any) -> float:
 
 
 class SteeringCallback(keras.callbacks.Callback):
-    """Makes `Model.fit` steerable from outside: stop, pause, resume, set and get, status, own verbs.
+    """Makes `Model.fit` steerable from outside: stop, pause, set and get, checkpoint, own verbs, ….
 
     All arguments are optional:
 
@@ -119,14 +151,21 @@ class SteeringCallback(keras.callbacks.Callback):
         setter (None: cannot be set) and, if wanted, smallest and largest value; the type is that of
         the getter's first answer. Or a list of `kajitori.Param`.
     name: what `kajitori ps` shows [the script's name].
-    skip_validation: after a stop no more than one batch of validation runs. The `val_` metrics of that
-        epoch are then those of fewer batches, and callbacks that look at them see these.
+    skip_validation: after a stop that does not say ``validate=yes``, no more than one batch of
+        validation runs. The `val_` metrics of that epoch are then those of fewer batches, and callbacks
+        that look at them see these.
+    checkpoint_dir: folder for the verb `checkpoint`, and so for ``stop save=yes`` and ``pause
+        level=leave``. A `fit` that ``kajitori resume`` has started again goes on from the checkpoint
+        by itself. Each `fit` of a program needs a folder of its own. ``commands={"checkpoint": …}``
+        takes its place.
+    evaluation_data: (x, y), (x, y, sample_weight), or a dataset, for the verb `evaluate`.
 
     `lr`, the optimizer's learning rate, is registered unless `parameters` has one of that name.
 
     A stop makes `fit` return by Keras' own way (`model.stop_training`): the code after `fit` runs and
     its history is whole. An exception in an own verb or setter is the sender's reply and never ends
-    the training. A channel that cannot be opened is one `kajitori.ChannelWarning`.
+    the training. A channel that cannot be opened is one `kajitori.ChannelWarning`. ``pause
+    level=leave`` and ``abort`` leave `fit` by `kajitori.Left` and `kajitori.Aborted`.
     """
 
     def __init__(
@@ -137,6 +176,8 @@ class SteeringCallback(keras.callbacks.Callback):
         parameters: Mapping[str, tuple[Any, ...]] | Iterable[Param] | None = None,
         name: str | None = None,
         skip_validation: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        evaluation_data: Any = None,
     ) -> None:
         super().__init__()
         if run is not None and (fifo is not None or name is not None):
@@ -146,12 +187,22 @@ class SteeringCallback(keras.callbacks.Callback):
         self._fifo = fifo
         self._name = name
         self._skip_validation = skip_validation
+        self._checkpoint_dir = None if checkpoint_dir is None else os.path.abspath(checkpoint_dir)
+        self._evaluation_data = evaluation_data
         self._backend = _Keras3
         self._commands = {key: _command(key, value) for key, value in (commands or {}).items()}
         self._parameters = _parameters(parameters or {})
         self._training = False
         self._epoch = -1
+        self._has_trained = False  # all batches of the epoch have run
+        self._has_gone_on = False  # this fit begins with a checkpoint's epoch
+        self._phase = ""
         self._first = 0  # number of the epoch's first step
+        self._second = 1
+        self._last = NEVER  # the step that begins when the epoch's last batch has run
+        self._look_step = 0  # before it nothing is to be done, unless something is pending
+        self._stride = 1
+        self._looked = 0.0
         self._steps: int | None = None  # of an epoch, None while nobody knows
         self._done = 0  # the optimizer's count when the first epoch began
         self._offset = 0  # what to add to it
@@ -168,6 +219,28 @@ class SteeringCallback(keras.callbacks.Callback):
         """The epoch that runs, from 0; -1 before the first."""
         return self._epoch
 
+    @property
+    def pruned(self) -> bool:
+        """True once a rule has pruned the training."""
+        return self.run is not None and self.run.pruned
+
+    @property
+    def resumed_from(self) -> str:
+        """The checkpoint that ``kajitori resume`` wants this training to go on from, "" for a fresh
+        start. With `checkpoint_dir`: only one that lies there."""
+        found = os.environ.get("KAJITORI_CHECKPOINT", "")
+        folder = self._checkpoint_dir
+        if found and folder and not _keras_checkpoint.is_inside(found, folder):
+            return ""
+        return found
+
+    @property
+    def initial_epoch(self) -> int:
+        """The epoch that `fit` begins with: 0 for a fresh start. With `checkpoint_dir` `fit` does so by
+        itself."""
+        path = self.resumed_from
+        return _keras_checkpoint.load_state(path)["epoch"] if path and self._checkpoint_dir else 0
+
     def on_train_begin(self, logs: Any = None) -> None:
         if self._owns_run:
             if self.run is not None:
@@ -177,21 +250,23 @@ class SteeringCallback(keras.callbacks.Callback):
         self._steps = self.params.get("steps")  # params are overwritten by an evaluate in between
         self._next_report = 0.0
         self._is_fresh = True
-        done = self._backend.iterations(self.model)
-        self._offset = max(self.run.step - done, 0)
-        self._first = self._offset + done
         try:
+            self._go_on()
+            done = self._backend.iterations(self.model)
+            self._offset = max(self.run.step - done, 0)
+            self._first = self._offset + done
             self._register(self.run)
             self.run.listen()
         except BaseException:
             self.on_train_end()  # Keras does not call it now
             raise
         self._training = True
-        self.run.set_phase("train")
+        self._set_phase("train")
         self._obey(self.run.should_stop)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._training = False
+        self._forget_initial_epoch()
         if self._owns_run and self.run is not None:
             self.run.close()
 
@@ -202,7 +277,7 @@ class SteeringCallback(keras.callbacks.Callback):
 
     def _open(self) -> Run:
         epochs = self.params.get("epochs") or 0
-        return Run(
+        run = Run(
             name=self._name,
             fifo=self._fifo,
             listen=False,  # `lr` and the commands come first
@@ -210,6 +285,24 @@ class SteeringCallback(keras.callbacks.Callback):
             total_steps=epochs * (self.params.get("steps") or 0),
             total_epochs=epochs,
         )
+        run._closes = True
+        return run
+
+    def _go_on(self) -> None:
+        """Takes up the checkpoint that the process was started again for, once."""
+        path = self.resumed_from
+        if not path or not self._checkpoint_dir or path in _taken_up:
+            return
+        _keras_checkpoint.restore(path, self.model)
+        self._backend.begin_with_epoch(self.model, self.initial_epoch)
+        self._has_gone_on = True
+        _taken_up.add(path)
+        self.run.note(f"goes on from {path}")
+
+    def _forget_initial_epoch(self) -> None:
+        if self._has_gone_on:
+            self._backend.begin_with_epoch(self.model, None)
+            self._has_gone_on = False
 
     def _register(self, run: Run) -> None:
         """Registers parameters and verbs; on a run that has them from an earlier fit, makes them act
@@ -223,7 +316,46 @@ class SteeringCallback(keras.callbacks.Callback):
                 return _function(self, **kwargs)
 
             if not run._rebind_verb(name, call):
-                run.add_verb(name, call, args, help)
+                run.add_verb(name, call, args, help, name in _AT_EPOCH_END)
+        run.declare(skip_validation=True, by_default=self._skip_validation)
+        self._provide(run, "checkpoint", self._checkpoint, self._checkpoint_dir is not None)
+        self._provide(run, "evaluate", self._evaluate, self._evaluation_data is not None)
+        self._provide(run, "extend", None, False)
+
+    def _provide(self, run: Run, verb: str, function: Any, can: bool) -> None:
+        """A standard verb, or the reason why there is none; unless the program has its own."""
+        is_ours = verb in run._provided
+        if verb in self._commands or (run._has_verb(verb) and not is_ours):
+            return
+        if not can:
+            function = _unable(_REFUSED[verb])
+        if is_ours:
+            run._rebind_verb(verb, function)
+        elif can:
+            run.refuse(verb, None)  # an earlier fit may have
+            run.add_verb(verb, function, at_epoch_end=verb in _AT_EPOCH_END)
+            run._provided.add(verb)
+        else:
+            run.refuse(verb, _REFUSED[verb])
+
+    def _checkpoint(self) -> dict[str, Any]:
+        """checkpoint: saves weights, optimizer, and the place in the training"""
+        with self._in_phase("checkpoint"):
+            count = self.run.step - self._first
+            is_whole = self._has_trained or count == self._steps
+            path = _keras_checkpoint.save(
+                self._checkpoint_dir,
+                self.model,
+                step=self.run.step,
+                epoch=self._epoch + is_whole,
+                batch=0 if is_whole else count,
+            )
+        return {"path": path}
+
+    def _evaluate(self) -> dict[str, Any]:
+        """evaluate: the metrics of the program's evaluation_data, at the end of an epoch"""
+        with self._in_phase("evaluation"):
+            return self._backend.evaluate(self.model, self._evaluation_data)
 
     def _learning_rate(self) -> list[Param]:
         """`lr`, unless it is the user's own or there is no optimizer (a model with its own loop)."""
@@ -268,38 +400,74 @@ class SteeringCallback(keras.callbacks.Callback):
         else:
             self._first = self.run.step
         self._is_fresh = False
+        self._has_trained = False
+        self._second = self._first + 1
+        self._last = self._first + self._steps if self._steps else NEVER
+        self._look_step = 0
+        self._forget_initial_epoch()
         self.run._publish(self._first, epoch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         # The next step begins here, not in on_train_batch_begin: Keras looks at stop_training after
-        # this call, and a stop applied later would let one more step run.
-        count = batch + 1
-        if self._steps and count > self._steps:
-            count = self._steps  # steps_per_execution counts past the end
-        if self.run.begin_step(self._first + count):
+        # this call, and a stop applied later would let one more step run. Nearly always there is
+        # nothing to do, and what is not looked at costs nothing (bench/keras_overhead.py).
+        step = self._second + batch
+        run = self.run
+        if step < self._look_step and not run._pending:
+            run._cell[_STEP] = step
+        else:
+            self._look(step, logs)
+
+    def _look(self, step: int, logs: Any) -> None:
+        """The slow way: a safe point, and metrics."""
+        step = min(step, self._last)  # steps_per_execution counts past the end
+        if self.run.begin_step(step):
             self.model.stop_training = True
         now = time.monotonic()
         if now >= self._next_report:
             self._next_report = now + REPORT_SECONDS
             self._report(logs)
+        # The clock is worth a look after each step, or after several where they are short.
+        is_soon = now - self._looked < REPORT_SECONDS / 2
+        self._stride = min(2 * self._stride, STRIDE_MAX) if is_soon else 1
+        self._looked = now
+        self._look_step = min(step + self._stride, self.run._due, self._last + 1)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._has_trained = True
         self._report(logs)
         self._obey(self.run.end_epoch(epoch))
 
     def on_test_begin(self, logs: Any = None) -> None:
         if self._training:
-            self.run.set_phase("validation")
+            self._has_trained = True
+            self._set_phase("validation")
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._training and self.run.poll():
             self.model.stop_training = True
-            if self._skip_validation:
+            if self._skips_validation():
                 self.model.stop_evaluating = True
 
     def on_test_end(self, logs: Any = None) -> None:
         if self._training:
-            self.run.set_phase("train")
+            self._set_phase("train")
+
+    def _skips_validation(self) -> bool:
+        wanted = self.run.stop_validate
+        return self._skip_validation if wanted is None else not wanted
+
+    def _set_phase(self, phase: str) -> None:
+        self._phase = phase
+        self.run.set_phase(phase)
+
+    @contextlib.contextmanager
+    def _in_phase(self, phase: str) -> Iterator[None]:
+        self.run.set_phase(phase)
+        try:
+            yield
+        finally:
+            self.run.set_phase(self._phase)
 
     def _obey(self, stop: bool) -> None:
         if stop:
@@ -310,6 +478,13 @@ class SteeringCallback(keras.callbacks.Callback):
             # what is no scalar, or has a name that none can have, is left out
             with contextlib.suppress(TypeError, ValueError):
                 self.run.report(tag, self.run.step, value)
+
+
+def _unable(reason: str) -> Callable[..., Any]:
+    def refuse() -> None:
+        raise UnsupportedError(reason)
+
+    return refuse
 
 
 def _command(name: str, value: Command) -> tuple[Callable[..., Any], dict[str, Any], str | None]:

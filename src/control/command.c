@@ -50,6 +50,7 @@ void kji_command_free(kji_command *command)
     free(command->command_id);
     free(command->error);
     free(command->line);
+    free(command->phase);
     free(command);
 }
 
@@ -372,6 +373,7 @@ struct json_object *kji_command_record(const kji_command *command)
         json_object_object_add(record, "epoch", json_object_new_int64(command->epoch));
     }
     add_text(record, "place", command->place);
+    add_text(record, "phase", command->phase);
     if (command->save)
         json_object_object_add(record, "save", json_object_new_boolean(true));
     add_json(record, "old", command->old_values);

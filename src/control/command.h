@@ -60,6 +60,7 @@ typedef struct kji_command {
     int64_t step;      /* where it was carried out */
     int64_t epoch;
     bool has_place;    /* step and epoch are set */
+    char *phase;       /* what the program was doing then, NULL when it has not said */
     const char *place; /* kind of the safe point at which it was carried out; NULL: at none */
     struct json_object *old_values;
     struct json_object *new_values;

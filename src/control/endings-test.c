@@ -108,6 +108,45 @@ static void test_validation_can_be_chosen_where_the_program_can(void **state)
     fix_expect_rejected(conn, "stop validate=yes", "without validate=yes");
 }
 
+static void expect_of_the_validation(uint32_t abilities, const char *line, const char *expected)
+{
+    kj_run_declare(fix.run, abilities);
+    kj_run_set_phase(fix.run, "validation");
+    say(line, "accepted");
+    kj_run_poll(fix.run);
+    struct json_object *journal = fix_journal(), *result = NULL;
+    struct json_object *record = fix_last_record(journal, 1);
+    json_object_object_get_ex(record, "result", &result);
+    assert_string_equal(fix_text(record, "phase"), "validation");
+    assert_string_equal(result ? fix_text(result, "validation") : "", expected);
+    json_object_put(journal);
+}
+
+static void test_a_stop_in_a_validation_says_what_becomes_of_it(void **state)
+{
+    (void)state;
+    expect_of_the_validation(KJ_CAN_SKIP_VALIDATION, "stop", "runs to its end");
+}
+
+static void test_a_stop_in_a_validation_that_is_not_wanted(void **state)
+{
+    (void)state;
+    expect_of_the_validation(KJ_CAN_SKIP_VALIDATION, "stop validate=no", "skipped");
+}
+
+static void test_a_program_that_skips_a_validation_unasked(void **state)
+{
+    (void)state;
+    uint32_t abilities = KJ_CAN_SKIP_VALIDATION | KJ_SKIPS_VALIDATION;
+    expect_of_the_validation(abilities, "prune", "skipped");
+}
+
+static void test_a_program_that_says_nothing_of_validations(void **state)
+{
+    (void)state;
+    expect_of_the_validation(0, "stop", "");
+}
+
 static void test_nothing_is_said_of_the_validation(void **state)
 {
     (void)state;
@@ -382,6 +421,10 @@ int main(void)
         TEST(test_a_stop_is_said_in_the_end),
         TEST(test_prune),
         TEST(test_validation_can_be_chosen_where_the_program_can),
+        TEST(test_a_stop_in_a_validation_says_what_becomes_of_it),
+        TEST(test_a_stop_in_a_validation_that_is_not_wanted),
+        TEST(test_a_program_that_skips_a_validation_unasked),
+        TEST(test_a_program_that_says_nothing_of_validations),
         TEST(test_nothing_is_said_of_the_validation),
         TEST(test_an_abort_needs_a_program_that_can),
         TEST(test_an_abort_sharpens_a_stop),

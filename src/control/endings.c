@@ -136,6 +136,20 @@ static void set_reason(kj_run *run, const kji_command *command)
     __atomic_store_n(&run->stop_reason, strdup(command->reason), __ATOMIC_RELEASE);
 }
 
+/* A stop in the middle of a validation says what becomes of the rest of it. */
+static void say_validation(const kj_run *run, kji_command *command)
+{
+    if (!(run->abilities & KJ_CAN_SKIP_VALIDATION) || strcmp(run->phase, "validation") != 0)
+        return;
+    bool skips = run->abilities & KJ_SKIPS_VALIDATION;
+    if (run->stop_validate >= 0)
+        skips = run->stop_validate == 0;
+    if (!command->result)
+        command->result = json_object_new_object();
+    json_object_object_add(command->result, "validation",
+                           json_object_new_string(skips ? "skipped" : "runs to its end"));
+}
+
 void kji_run_end_training(kj_run *run, kji_command *command, int ending)
 {
     bool is_first = !kji_run_is_stopping(run);
@@ -143,6 +157,8 @@ void kji_run_end_training(kj_run *run, kji_command *command, int ending)
     run->stop_saved |= kji_command_saves(command);
     run->stop_validate = ending == KJ_ENDING_ABORT ? 0 : wanted_validation(command);
     set_reason(run, command);
+    if (ending == KJ_ENDING_STOP || ending == KJ_ENDING_PRUNE)
+        say_validation(run, command);
     kji_run_record(run, command, KJI_APPLIED);
     __atomic_store_n(&run->ending, ending, __ATOMIC_RELEASE);
     kji_run_pend(run, KJI_PENDING_STOPPED);

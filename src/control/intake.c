@@ -49,8 +49,10 @@ static void note_due(kj_run *run, const kji_command *command)
 {
     if (command->at.kind == KJI_AT_NOW)
         kji_run_pend(run, KJI_PENDING_COMMAND);
-    else if (command->at.kind == KJI_AT_STEP && command->at.n < run->cell.due_step)
+    else if (command->at.kind == KJI_AT_STEP && command->at.n < run->cell.due_step) {
         __atomic_store_n(&run->cell.due_step, command->at.n, __ATOMIC_RELAXED);
+        kji_run_pend(run, KJI_PENDING_DUE);
+    }
 }
 
 static void enqueue(kj_run *run, kji_command *command)

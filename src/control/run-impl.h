@@ -25,13 +25,14 @@
 
 /* Bits of kj_run_cell.pending. */
 enum {
-    KJI_PENDING_COMMAND = 1,  /* a command is due at the next safe point */
-    KJI_PENDING_REFRESH = 2,  /* a parameter is to be read anew */
-    KJI_PENDING_WARNING = 4,  /* a warning waits for the log hook */
-    KJI_PENDING_LOOK = 8,     /* somebody asked whether the training still moves */
-    KJI_PENDING_STOPPED = 16, /* an ending was applied: for ever, so that every poll returns it */
-    KJI_PENDING_DOORS = 32,   /* without a helper thread, for ever: the doors are served here */
-    KJI_PENDING_SCHEDULE = 64 /* a schedule is to be taken in */
+    KJI_PENDING_COMMAND = 1,   /* a command is due at the next safe point */
+    KJI_PENDING_REFRESH = 2,   /* a parameter is to be read anew */
+    KJI_PENDING_WARNING = 4,   /* a warning waits for the log hook */
+    KJI_PENDING_LOOK = 8,      /* somebody asked whether the training still moves */
+    KJI_PENDING_STOPPED = 16,  /* an ending was applied: for ever, so that every poll returns it */
+    KJI_PENDING_DOORS = 32,    /* without a helper thread, for ever: the doors are served here */
+    KJI_PENDING_SCHEDULE = 64, /* a schedule is to be taken in */
+    KJI_PENDING_DUE = 128      /* due_step became smaller since the last safe point */
 };
 
 enum {

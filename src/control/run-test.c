@@ -592,6 +592,22 @@ static void test_any_thread_may_ask(void **state)
     assert_int_equal(kj_run_should_stop(fix.run), 1);
 }
 
+/* For bindings that keep due_step from one safe point to the next. */
+static void test_a_smaller_due_step_is_pending(void **state)
+{
+    (void)state;
+    kj_run_cell *cell = kj_run_get_cell(fix.run);
+    expect_state("tick at=step:9", "scheduled");
+    kj_run_poll(fix.run);
+    assert_int_equal(cell->pending, 0);
+    assert_int_equal(cell->due_step, 9);
+    expect_state("tick at=step:12", "scheduled");
+    assert_int_equal(cell->pending, 0);
+    expect_state("tick at=step:5", "scheduled");
+    assert_int_not_equal(cell->pending, 0);
+    assert_int_equal(cell->due_step, 5);
+}
+
 static void test_a_remark_of_the_program(void **state)
 {
     (void)state;
@@ -652,6 +668,7 @@ int main(void)
         TEST(test_numbers_that_do_not_fit_are_refused),
         TEST(test_a_locale_with_a_decimal_comma_changes_nothing),
         TEST(test_any_thread_may_ask),
+        TEST(test_a_smaller_due_step_is_pending),
         TEST(test_a_remark_of_the_program),
         TEST(test_bad_registrations),
     };

@@ -86,6 +86,7 @@ static void carry_out_due(kj_run *run, const kji_place *place)
         command->step = kji_run_step(run);
         command->epoch = kji_run_epoch(run);
         command->has_place = true;
+        command->phase = *run->phase ? strdup(run->phase) : NULL;
         command->place = kji_place_name(place->kind);
         kj_error err = KJ_ERROR_INIT;
         int r = kji_verb_check_can(run, command->verb, &err);
@@ -214,6 +215,7 @@ int kji_run_visit(kj_run *run, kji_place place)
         run->is_visited = false;
     }
     kji_run_moved(run);
+    __atomic_fetch_and(&run->cell.pending, ~(uint32_t)KJI_PENDING_DUE, __ATOMIC_RELAXED);
     kji_run_unlock(run);
     if (run->flags & KJ_RUN_THREADLESS && run->helper.is_running)
         kji_helper_push(&run->helper); /* who sent something need not wait for the next look */

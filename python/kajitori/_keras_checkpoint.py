@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of a `fit`: a folder with the weights and the optimizer (`model.weights.h5`, Keras' own
+format) and the place in the training (`state.json`). It appears by one rename, so one that is there
+is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from kajitori._errors import UnsupportedError
+
+WEIGHTS = "model.weights.h5"
+STATE = "state.json"
+FORMAT = 1
+
+
+def save(folder: str, model: Any, step: int, epoch: int, batch: int) -> str:
+    """Writes ``folder/step-N`` and returns its path. `epoch` is the one that a resumed `fit` begins
+    with, `batch` how many batches of it the weights have seen already."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f"step-{step:08d}")
+    new = tempfile.mkdtemp(prefix=".new-", dir=folder)
+    try:
+        model.save_weights(os.path.join(new, WEIGHTS))
+        state = {"format": FORMAT, "step": step, "epoch": epoch, "batch": batch}
+        with open(os.path.join(new, STATE), "w", encoding="utf-8") as file:
+            json.dump(state, file)
+        if os.path.isdir(path):
+            os.rename(path, os.path.join(new, "old"))
+        os.rename(new, path)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    shutil.rmtree(os.path.join(path, "old"), ignore_errors=True)
+    return path
+
+
+def load_state(path: str) -> dict[str, Any]:
+    """The place in the training that the checkpoint is of."""
+    with open(os.path.join(path, STATE), encoding="utf-8") as file:
+        state = json.load(file)
+    if state.get("format") != FORMAT:
+        raise UnsupportedError(f"{path}: a checkpoint of format {state.get('format')!r}")
+    return state
+
+
+def restore(path: str, model: Any) -> None:
+    """Loads weights and optimizer."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    model.load_weights(os.path.join(path, WEIGHTS))
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Whether `path` is a checkpoint of this folder."""
+    return os.path.dirname(os.path.realpath(path)) == os.path.realpath(folder)
