@@ -89,8 +89,8 @@ static int each_name(int dir_fd, int (*fn)(void *userdata, const char *name, kj_
 static bool is_of_a_run(const char *name)
 {
     return strcmp(name, KJI_JOURNAL_NAME) == 0 || kji_journal_part_number(name) > 0 ||
-           strcmp(name, "run.json") == 0 || strncmp(name, ".run.json.", 10) == 0 ||
-           strcmp(name, KJI_JOURNAL_HIDDEN_NAME) == 0;
+           strcmp(name, "output.log") == 0 || strcmp(name, "run.json") == 0 ||
+           strncmp(name, ".run.json.", 10) == 0 || strcmp(name, KJI_JOURNAL_HIDDEN_NAME) == 0;
 }
 
 /* What is in a folder. */
@@ -337,8 +337,8 @@ static int unlink_known(void *userdata, const char *name, kj_error *err)
     return 0;
 }
 
-/* Locks the journal, which is made when there is none: nobody begins to write it meanwhile. False:
- * somebody does. */
+/* Locks the journal, which is made when there is none, with a shared lock, for which a run waits:
+ * nobody begins to write it meanwhile. False: somebody does. */
 static bool lock_journal(int dir_fd, int *ret_fd)
 {
     enum { FLAGS = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY };
@@ -346,7 +346,7 @@ static bool lock_journal(int dir_fd, int *ret_fd)
     *ret_fd = openat(dir_fd, KJI_JOURNAL_NAME, FLAGS, 0600);
     if (*ret_fd < 0)
         return true; /* a link or a folder has its name: no run can write that, either */
-    if (flock(*ret_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+    if (flock(*ret_fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
         return false;
     return fstatat(dir_fd, KJI_JOURNAL_NAME, &by_name, AT_SYMLINK_NOFOLLOW) == 0 &&
            fstat(*ret_fd, &by_fd) == 0 && by_name.st_ino == by_fd.st_ino;

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -374,6 +375,7 @@ static pid_t start_writer(int64_t seq)
     assert_true(child >= 0);
     if (child > 0)
         return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
     open_journal(1500, 1 << 30);
     for (;; seq++) {
         append_command(seq, "accepted");

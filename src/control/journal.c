@@ -4,7 +4,8 @@
  * read; journal-rotate.c begins new files.
  *
  * The lock is that of the newest file. Whoever gets it looks whether the file is still the one at
- * the path: the run that had it may have begun a new one, or `gc` may have removed it.
+ * the path: the run that had it may have begun a new one, or `gc` may have removed it. A run has an
+ * exclusive lock, for life; `gc` a shared one, for a moment, which is waited for.
  */
 #include "journal.h"
 
@@ -27,11 +28,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-enum {
-    OPEN_ATTEMPTS = 50, /* `gc` holds the lock for a moment */
-    OPEN_AGAIN_MS = 2,
-    LOOK_MS = 1000
-};
+enum { OPEN_ATTEMPTS = 2500, MAKE_ATTEMPTS = 50, OPEN_AGAIN_MS = 2, LOOK_MS = 1000 };
 
 static const int64_t rotate_bytes = INT64_C(64) << 20, keep_bytes = INT64_C(1) << 30;
 
@@ -42,34 +39,47 @@ static bool is_at(int dir_fd, const char *path, int fd)
            by_path.st_dev == by_fd.st_dev && by_path.st_ino == by_fd.st_ino;
 }
 
-/* Opens and locks the newest file: 1, or 0 when it went away meanwhile, or is held by somebody. */
-static int try_to_open(kji_journal *journal, kj_error *err)
+/* Takes the lock: 1; 0 when somebody has it who will not keep it. Where there are no locks, as on
+ * some network file systems, the file is used without. */
+static int take_lock(const kji_journal *journal, kj_error *err)
+{
+    if (flock(journal->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 1;
+    bool is_run = flock(journal->fd, LOCK_SH | LOCK_NB) < 0;
+    if (is_run && is_at(journal->dir_fd, KJI_JOURNAL_NAME, journal->fd))
+        return kji_fail(err, KJ_EBUSY,
+                        "a live run of this id, in another runtime folder, writes it");
+    return 0;
+}
+
+/* Opens and locks the newest file: 1, or 0 when it went away meanwhile, or is held for a moment. */
+static int try_to_open(kji_journal *journal, int attempt, kj_error *err)
 {
     enum { FLAGS = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY };
-    int r = kji_open_dir(journal->dir, true, &journal->dir_fd, err);
-    if (r < 0)
-        return r;
+    kj_error why = KJ_ERROR_INIT;
+    int r = kji_open_dir(journal->dir, true, &journal->dir_fd, &why);
+    if (r < 0) /* it may have been removed just after it was made */
+        return why.native == ENOENT && attempt < MAKE_ATTEMPTS ? 0 : kji_forward(err, &why);
     kji_forks_open(&journal->fd, journal->dir_fd, KJI_JOURNAL_NAME, FLAGS, 0600);
     if (journal->fd < 0 && errno != ENOENT) /* that: the folder went away meanwhile */
         return kji_fail_errno(err, KJ_EIO, errno, "cannot open " KJI_JOURNAL_NAME);
-    /* Where there are no locks, as on some network file systems, it is used without. */
-    bool is_held = flock(journal->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
-    if (!is_held && is_at(journal->dir_fd, KJI_JOURNAL_NAME, journal->fd) &&
+    r = journal->fd < 0 ? 0 : take_lock(journal, err);
+    if (r == 1 && is_at(journal->dir_fd, KJI_JOURNAL_NAME, journal->fd) &&
         is_at(AT_FDCWD, journal->dir, journal->dir_fd))
         return 1;
     kji_journal_close_fds(journal);
-    return 0;
+    return r < 0 ? r : 0;
 }
 
 static int open_newest(kji_journal *journal, kj_error *err)
 {
     for (int k = 0; k < OPEN_ATTEMPTS; k++) {
-        int r = try_to_open(journal, err);
+        int r = try_to_open(journal, k, err);
         if (r != 0)
             return r;
         nanosleep(&(struct timespec){0, OPEN_AGAIN_MS * 1000000}, NULL);
     }
-    return kji_fail(err, KJ_EBUSY, "a live run of this id, in another runtime folder, writes it");
+    return kji_fail(err, KJ_EBUSY, "somebody holds " KJI_JOURNAL_NAME);
 }
 
 typedef struct file_scan {
