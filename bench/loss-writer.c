@@ -7,7 +7,7 @@
  *   fopen     opens, writes and closes the FIFO for each
  *   nonblock  the same by open(2) with O_NONBLOCK; where nobody reads at that moment it tries
  *             again for 2 s, then gives that one up
- *   socket    by kj_client_command to the run whose folder is PATH, waiting for "accepted"
+ *   socket    by kj_client_command to the run whose folder is PATH, waiting for "applied"
  */
 #include <kajitori.h>
 #include <kajitori/client.h>
@@ -72,7 +72,7 @@ static bool send_command(kj_client *client, const char *line)
     char params[200], *state = NULL;
     kj_error err = KJ_ERROR_INIT;
     snprintf(params, sizeof params, "{\"line\": \"%.*s\"}", (int)strlen(line) - 1, line);
-    if (kj_client_command(client, params, KJ_WAIT_ACCEPTED, -1, &state, &err) < 0) {
+    if (kj_client_command(client, params, KJ_WAIT_APPLIED, -1, &state, &err) < 0) {
         fprintf(stderr, "loss-writer: %s\n", err.message);
         exit(1);
     }

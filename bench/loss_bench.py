@@ -162,7 +162,9 @@ def poll(fifo: str) -> None:
 def ours_of(training: Training, taken: int) -> list[Tally]:
     """By the journal, and by what the program saw. The training has been stopped."""
     lines = [line for line in training.journal() if "seq" in line]
-    rejected = sum(line["state"] == "rejected" for line in lines)
+    refusals = [line for line in lines if line["state"] == "rejected"]
+    for reason, n in collections.Counter((r["door"], r["error"]) for r in refusals).most_common(9):
+        print(f"    rejected, and so in the journal: {n} by {reason[0]}: {reason[1]}")
     tallies = []
     for pairs in (
         [
@@ -172,7 +174,7 @@ def ours_of(training: Training, taken: int) -> list[Tally]:
         ],
         training.saw(),
     ):
-        tallies.append(tally(taken, pairs, rejected))
+        tallies.append(tally(taken, pairs, len(refusals)))
     return tallies
 
 

@@ -28,7 +28,7 @@ def write_socket(directory: str, writer: int, count: int) -> int:
     path = pathlib.Path(directory)
     with kajitori.connect(path.name, runtime_dir=path.parent) as client:
         for k in range(count):
-            client.send(f"tick writer={writer} number={k}", wait="accepted", timeout=None)
+            client.send(f"tick writer={writer} number={k}", wait="applied", timeout=None)
     return count
 
 

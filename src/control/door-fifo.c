@@ -32,7 +32,7 @@
 enum {
     SILENCE_MS = 200,  /* after which, without a watch, a line is taken to be whole */
     READ_BYTES = 1024, /* at once, so that a flood leaves room for the training and other doors */
-    QUEUED_LINES = 1000,
+    QUEUED_ENOUGH = 1000,
     QUEUE_REST_MS = 20, /* while so many of them wait */
     STALE_SILENCE_MS = 250,
     STALE_MAX_MS = 2000,
@@ -245,21 +245,17 @@ bool kji_fifo_read(kji_fifo *fifo, kj_run *run)
     return true;
 }
 
-static bool is_line_due(const kji_command *command)
-{
-    return command->sender.flood && command->at.kind == KJI_AT_NOW;
-}
-
-/* Whether enough lines wait for the training. Those of a paused run are carried out at once. */
+/* Whether enough commands, of any door, wait for the training: a FIFO's writer is never told that
+ * one more was rejected. Those of a paused run are carried out at once. */
 static bool is_queue_full(const kj_run *run)
 {
     size_t n = 0;
-    if (run->n_queued < QUEUED_LINES)
+    if (run->n_queued < QUEUED_ENOUGH)
         return false;
-    for (const kji_command *command = run->queue; command && n < QUEUED_LINES;
+    for (const kji_command *command = run->queue; command && n < QUEUED_ENOUGH;
          command = command->next)
-        n += is_line_due(command);
-    return n == QUEUED_LINES;
+        n += command->at.kind == KJI_AT_NOW;
+    return n == QUEUED_ENOUGH;
 }
 
 int64_t kji_fifo_rest_ms(kji_fifo *fifo, const kj_run *run)

@@ -282,6 +282,28 @@ static void test_commands_wait_in_the_fifo_and_none_is_lost(void **state)
     json_object_put(journal);
 }
 
+/* Its writers are not told of a rejection, as those of the socket are. */
+static void test_a_fifo_waits_while_the_socket_fills_the_queue(void **state)
+{
+    (void)state;
+    enum { LINES = 300 };
+    fix_open(NULL, 0);
+    int client = fix_connect();
+    while (queued() < KJI_QUEUE_MAX)
+        json_object_put(fix_command(client, "tick n=1"));
+    line_writer lines = {.n_lines = LINES - 1, .last = "tick n=1\n"};
+    pthread_create(&lines.thread, NULL, write_lines, &lines);
+    pthread_join(lines.thread, NULL);
+    json_object_put(fix_call(client, "ping", "{}"));
+    while (fix.n_ticks < KJI_QUEUE_MAX + LINES)
+        kj_run_poll(fix.run);
+    close(client);
+    fix_close();
+    struct json_object *journal = fix_journal();
+    assert_int_equal(count_state(journal, "rejected"), 0);
+    json_object_put(journal);
+}
+
 static void test_a_stop_behind_many_reaches_a_paused_run(void **state)
 {
     (void)state;
@@ -531,6 +553,7 @@ int main(void)
         TEST(test_a_flood_is_counted_and_a_command_in_it_obeyed),
         TEST(test_how_long_a_fifo_rests),
         TEST(test_commands_wait_in_the_fifo_and_none_is_lost),
+        TEST(test_a_fifo_waits_while_the_socket_fills_the_queue),
         TEST(test_a_stop_behind_many_reaches_a_paused_run),
         TEST(test_a_last_line_without_inotify),
         TEST(test_a_flood_is_told_of_while_the_run_goes_on),
