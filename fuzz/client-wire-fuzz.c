@@ -19,6 +19,7 @@ static kj_client *new_client(const uint8_t *bytes, size_t size)
     check(client && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     check(send(pair[0], bytes, size, MSG_DONTWAIT) == (ssize_t)size);
     close(pair[0]);
+    client->transport = &kji_transport_socket;
     client->fd = pair[1];
     client->in = (kji_strbuf)KJI_STRBUF_INIT;
     client->last_id = LAST_ID;

@@ -57,6 +57,11 @@ static int wait_ready(kj_client *client, short events, int64_t deadline, kj_erro
     }
 }
 
+int kji_wire_wait(kj_client *client, int64_t deadline, kj_error *err)
+{
+    return wait_ready(client, POLLIN, deadline, err);
+}
+
 size_t kji_wire_count_events(const kj_client *client)
 {
     return client->n_events - client->first_event;
@@ -129,6 +134,16 @@ static int read_more(kj_client *client, kj_error *err)
     return client->in.failed ? kji_fail_memory(err) : 1;
 }
 
+static int socket_receive(kj_client *client, int64_t deadline, kj_error *err)
+{
+    int r = wait_ready(client, POLLIN, deadline, err);
+    if (r <= 0)
+        return r;
+    r = read_more(client, err);
+    client->ended = r == 0;
+    return r < 0 ? r : 1;
+}
+
 /* Parses the line of `size` bytes at the start of `in`, and drops it. */
 static int parse_line(kj_client *client, size_t size, struct json_object **ret_message,
                       kj_error *err)
@@ -165,14 +180,9 @@ int kji_wire_read(kj_client *client, int64_t deadline, struct json_object **ret_
                 kji_fail(err, KJ_EPROTO, "the run sent a line of more than %d bytes", LINE_LIMIT));
         if (client->ended)
             return kji_fail(err, KJ_EENDED, "the run ended, or closed the connection");
-        int r = wait_ready(client, POLLIN, deadline, err);
+        int r = client->transport->receive(client, deadline, err);
         if (r <= 0)
             return r;
-        r = read_more(client, err);
-        if (r < 0)
-            return r;
-        if (r == 0)
-            client->ended = true;
     }
 }
 
@@ -206,8 +216,8 @@ int kji_wire_sort(kj_client *client, struct json_object *message, int64_t id,
     return r;
 }
 
-static int send_all(kj_client *client, const char *bytes, size_t size, int64_t deadline,
-                    kj_error *err)
+static int socket_send(kj_client *client, const char *bytes, size_t size, int64_t deadline,
+                       kj_error *err)
 {
     for (size_t sent = 0; sent < size;) {
         ssize_t n = send(client->fd, bytes + sent, size - sent, MSG_NOSIGNAL);
@@ -231,6 +241,14 @@ static int send_all(kj_client *client, const char *bytes, size_t size, int64_t d
     }
     return 0;
 }
+
+static void socket_close(kj_client *client)
+{
+    (void)client; /* client->fd is all there is */
+}
+
+const kji_transport kji_transport_socket = {
+    .send = socket_send, .receive = socket_receive, .close = socket_close};
 
 int kji_wire_request(kj_client *client, const char *method, const char *params_json,
                      int64_t deadline, kj_error *err)
@@ -265,5 +283,5 @@ int kji_wire_request(kj_client *client, const char *method, const char *params_j
         return kji_fail(err, KJ_EARG, "a request of %zu bytes is too long; at most %d", line.size,
                         REQUEST_LIMIT);
     client->last_id++;
-    return send_all(client, line.text, line.size, deadline, err);
+    return client->transport->send(client, line.text, line.size, deadline, err);
 }

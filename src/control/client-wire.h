@@ -17,11 +17,31 @@ typedef struct kji_wire_event {
     size_t size; /* bytes of its line */
 } kji_wire_event;
 
+/* What carries the messages, one a line: a socket (here) or a mailbox (client-mailbox.c). */
+typedef struct kji_transport {
+    /* A peer that is gone is no error. */
+    int (*send)(kj_client *client, const char *line, size_t size, int64_t deadline, kj_error *err);
+    /* Waits for more in client->in, or for the end, which it notes in client->ended: 1, 0 at the
+     * deadline. */
+    int (*receive)(kj_client *client, int64_t deadline, kj_error *err);
+    /* The newest request was not answered in time: true when it is taken back, and will never be
+     * carried out. NULL: it cannot be. */
+    bool (*take_back)(kj_client *client);
+    void (*close)(kj_client *client);
+} kji_transport;
+
+extern const kji_transport kji_transport_socket, kji_transport_mailbox;
+
+typedef struct kji_mail_way kji_mail_way;
+
 struct kj_client {
-    int fd;
-    char *version; /* of the run's library; NULL: not said */
-    bool ended;    /* the peer is gone, and what it said has been read */
-    bool broken;   /* the stream cannot be understood any more */
+    const kji_transport *transport; /* NULL: not connected */
+    kji_mail_way *way;              /* of a mailbox */
+    int fd;                         /* readable when there may be something */
+    char *version;                  /* of the run's library; NULL: not said */
+    bool ended;                     /* the peer is gone, and what it said has been read */
+    bool broken;                    /* the stream cannot be understood any more */
+    bool was_taken_back;            /* the newest request */
     int64_t last_id;
     kji_strbuf in;
     size_t scanned;   /* bytes of `in` known to hold no newline */
@@ -47,6 +67,9 @@ bool kji_wire_is_late(int64_t deadline);
 /* Events that are kept: client->events from number client->first_event on. */
 size_t kji_wire_count_events(const kj_client *client);
 struct json_object *kji_wire_take_event(kj_client *client); /* the oldest; there must be one */
+
+/* Waits until client->fd is readable: 1, 0 at the deadline. KJ_EINTERRUPTED. */
+int kji_wire_wait(kj_client *client, int64_t deadline, kj_error *err);
 
 /* KJ_EPROTO when the connection was given up. */
 int kji_wire_check(const kj_client *client, kj_error *err);

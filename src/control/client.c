@@ -3,7 +3,7 @@
  * The client of the channel: one connection, one thread, requests in order (docs/protocol.md).
  * A command is one request; what becomes of it afterwards is read from the events that follow.
  */
-#include "client-wire.h"
+#include "client-mailbox.h"
 #include "errors.h"
 #include "json.h"
 #include "mem.h"
@@ -65,11 +65,27 @@ static int open_answer(const kj_client *client, struct json_object *answer,
     return 0;
 }
 
+static int fail_unanswered(kj_client *client, const char *method, kj_error *err)
+{
+    client->was_taken_back = client->transport->take_back && client->transport->take_back(client);
+    if (client->was_taken_back)
+        return kji_fail(err, KJ_ETIMEOUT,
+                        "the run did not look into its mailbox in time; '%s' was taken back",
+                        method);
+    return kji_fail(err, KJ_ETIMEOUT, "the run did not answer '%s' in time", method);
+}
+
 /* One request, and the whole message that answers it. */
 static int ask(kj_client *client, const char *method, const char *params_json, int64_t deadline,
                struct json_object **ret_answer, kj_error *err)
 {
     int r = kji_wire_check(client, err);
+    client->was_taken_back = false;
+    if (r >= 0 && client->way && strcmp(method, "subscribe") == 0)
+        r = kji_fail(
+            err, KJ_EUNSUPPORTED,
+            "this run is reached by a mailbox, which brings no events: ask for its status, "
+            "or for its journal");
     if (r >= 0)
         r = kji_wire_request(client, method, params_json, deadline, err);
     if (r < 0)
@@ -78,7 +94,7 @@ static int ask(kj_client *client, const char *method, const char *params_json, i
         struct json_object *message;
         r = kji_wire_read(client, deadline, &message, err);
         if (r == 0)
-            return kji_fail(err, KJ_ETIMEOUT, "the run did not answer '%s' in time", method);
+            return fail_unanswered(client, method, err);
         if (r < 0)
             return r;
         r = kji_wire_sort(client, message, client->last_id, ret_answer, err);
@@ -269,9 +285,14 @@ int kj_client_open_with(const char *dir, const kj_client_options *options, kj_cl
         return kji_fail_memory(err);
     client->fd = -1;
     client->in = (kji_strbuf)KJI_STRBUF_INIT;
-    r = connect_socket(dir, only_looks ? "monitor" : "sock", timeout_ms, &client->fd, err);
-    if (r >= 0)
-        r = kji_client_hello(client, PROTOCOL, deadline, err);
+    if (kji_mailbox_is_way_to(dir)) {
+        r = kji_mailbox_connect(client, dir, PROTOCOL, err);
+    } else {
+        client->transport = &kji_transport_socket;
+        r = connect_socket(dir, only_looks ? "monitor" : "sock", timeout_ms, &client->fd, err);
+        if (r >= 0)
+            r = kji_client_hello(client, PROTOCOL, deadline, err);
+    }
     if (r < 0) {
         kj_client_close(client);
         return r;
@@ -289,6 +310,8 @@ void kj_client_close(kj_client *client)
 {
     if (!client)
         return;
+    if (client->transport)
+        client->transport->close(client);
     if (client->fd >= 0)
         close(client->fd);
     while (kji_wire_count_events(client) > 0)
@@ -456,7 +479,7 @@ int kj_client_command(kj_client *client, const char *params_json, int wait, int 
     int64_t deadline = kji_wire_deadline(timeout_ms);
     KJI_CLEANUP(kji_json_putp) struct json_object *record = NULL;
     int r = call(client, "command", params_json, deadline, &record, err);
-    if (r == KJ_ETIMEOUT)
+    if (r == KJ_ETIMEOUT && !client->was_taken_back)
         return kji_fail(err, r,
                         "the run did not answer in time; the command may still be carried out");
     if (r < 0)

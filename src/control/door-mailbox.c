@@ -165,6 +165,18 @@ static void warn(kj_run *run, const char *format, ...)
     kji_run_unlock(run);
 }
 
+static void say_gone(kji_mailbox *box, kj_run *run)
+{
+    if (box->is_gone)
+        return;
+    box->is_gone = true;
+    box->look_ms = box->beat_ms = INT64_MAX;
+    warn(run,
+         "the mailbox %s was deleted or moved; the training goes on, but nothing can be sent there "
+         "any more",
+         box->dir);
+}
+
 static void stop_following(kji_mailbox *box, size_t answer)
 {
     size_t kept = 0;
@@ -191,7 +203,9 @@ static void write_answer(kji_mailbox *box, kj_run *run, kji_mail_answer *answer,
     answer->is_changed = false;
     if (kji_write_file_atomic(box->out_fd, answer_file(answer, file), text, size, &why) >= 0)
         return;
-    if (!box->has_failed && !box->is_gone)
+    if (why.native == ENOENT)
+        say_gone(box, run);
+    else if (!box->has_failed)
         warn(run, "an answer in the mailbox %s cannot be written: %s", box->dir, why.message);
     box->has_failed = true;
 }
@@ -484,18 +498,6 @@ static size_t list_mail(DIR *listing, mail_file **ret_files)
     return n;
 }
 
-static void say_gone(kji_mailbox *box, kj_run *run)
-{
-    if (box->is_gone)
-        return;
-    box->is_gone = true;
-    box->look_ms = box->beat_ms = INT64_MAX;
-    warn(run,
-         "the mailbox %s was deleted or moved; the training goes on, but nothing can be sent there "
-         "any more",
-         box->dir);
-}
-
 /* Takes a part of what is there: true when there may be more. */
 static bool look(kji_mailbox *box, kj_run *run)
 {
@@ -656,6 +658,15 @@ void kji_mailbox_push(kji_mailbox *box, kj_run *run)
     write_changed(box, run);
 }
 
+static void say_ended(const kji_mailbox *box, kj_run *run)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
+    json_object_deep_copy(run->json, &json, NULL);
+    json_object_object_add(json, "ended", kji_json_new_double(kji_wall_time()));
+    write_json(box, json, NULL);
+    utimensat(box->dir_fd, "alive", NULL, AT_SYMLINK_NOFOLLOW);
+}
+
 void kji_mailbox_done(kji_mailbox *box, kj_run *run)
 {
     if (!box->dir)
@@ -665,14 +676,10 @@ void kji_mailbox_done(kji_mailbox *box, kj_run *run)
     box->n_follow = 0;
     stop_reading(box, run);
     kji_run_unlock(run);
-    if (box->is_begun && box->n_answers && !box->is_gone) {
-        KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
-        json_object_deep_copy(run->json, &json, NULL);
-        json_object_object_add(json, "ended", kji_json_new_double(kji_wall_time()));
-        write_json(box, json, NULL);
-        utimensat(box->dir_fd, "alive", NULL, AT_SYMLINK_NOFOLLOW);
-    } else if (!box->is_gone) {
+    bool has_answers = unlinkat(box->dir_fd, "out", AT_REMOVEDIR) < 0 && errno == ENOTEMPTY;
+    if (box->is_begun && has_answers)
+        say_ended(box, run);
+    else if (!box->is_gone)
         kji_mail_remove(AT_FDCWD, box->dir);
-    }
     free_box(box);
 }

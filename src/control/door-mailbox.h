@@ -72,8 +72,8 @@ void kji_mailbox_take_rest(kji_mailbox *box, kj_run *run);
 /* Writes what has become of commands. */
 void kji_mailbox_push(kji_mailbox *box, kj_run *run);
 
-/* Pushes, says that the run has ended, and closes. The answers stay for those who still look; a
- * mailbox that has none is removed. */
+/* Pushes, says that the run has ended, and closes. Answers that were not removed by who asked stay;
+ * a mailbox without any is removed. */
 void kji_mailbox_done(kji_mailbox *box, kj_run *run);
 void kji_mailbox_close_fds(kji_mailbox *box);
 

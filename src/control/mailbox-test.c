@@ -6,6 +6,8 @@
 #include "mem.h"
 #include "run-fixture.h"
 
+#include <kajitori/client.h>
+
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -423,6 +425,145 @@ static void test_answers_are_bounded(void **state)
     assert_false(exists("out/n000.json"));
 }
 
+static kj_client *open_client(void)
+{
+    kj_client *client = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    if (kj_client_open(box, &client, &err) < 0)
+        fail_msg("%s", err.message);
+    return client;
+}
+
+static void test_a_client(void **state)
+{
+    (void)state;
+    fix_open(NULL, 0);
+    kj_client *client = open_client();
+    char *json = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    assert_int_equal(kj_client_call(client, "params", NULL, 20000, &json, &err), 0);
+    assert_non_null(strstr(json, "units"));
+    kj_free(json);
+    assert_string_equal(kj_client_get_version(client), kj_version());
+    assert_int_equal(kj_client_command(client, "{\"line\": \"set lr=0.5 at=step:5\"}",
+                                       KJ_WAIT_ACCEPTED, 20000, &json, &err),
+                     0);
+    assert_non_null(strstr(json, "\"seq\":1"));
+    kj_free(json);
+    assert_int_equal(
+        kj_client_command(client, "{\"line\": \"stpo\"}", KJ_WAIT_DONE, 20000, &json, &err),
+        KJ_EREJECTED);
+    assert_non_null(strstr(err.message, "stop"));
+    assert_int_equal(
+        kj_client_command(client, "{\"line\": \"set units=5\"}", KJ_WAIT_APPLIED, 100, &json, &err),
+        KJ_ETIMEOUT); /* nobody polls */
+    assert_non_null(strstr(err.message, "may still be applied"));
+    kj_run_begin_step(fix.run, 5);
+    for (bool seen = false; !seen;) { /* the first command is done: told without being asked */
+        assert_int_equal(kj_client_next_event(client, 20000, &json, &err), 1);
+        seen = strstr(json, "\"done\"") && strstr(json, "\"seq\":1,");
+        kj_free(json);
+    }
+    assert_int_equal(kj_client_call(client, "subscribe", NULL, 20000, &json, &err),
+                     KJ_EUNSUPPORTED);
+    assert_int_equal(kj_client_call(client, "nothing", NULL, 20000, &json, &err), KJ_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "no method"));
+    kj_client_close(client);
+}
+
+static void *stop_and_wait(void *data)
+{
+    kj_client *client = data;
+    char *json = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    int r = kj_client_command(client, "{\"verb\": \"stop\"}", KJ_WAIT_DONE, 20000, &json, &err);
+    bool good = r == 0 && strstr(json, "\"done\"");
+    kj_free(json);
+    return good ? client : NULL;
+}
+
+static void test_a_client_waits_for_what_ends_the_run(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *good;
+    fix_open(NULL, 0);
+    kj_client *client = open_client();
+    assert_int_equal(pthread_create(&thread, NULL, stop_and_wait, client), 0);
+    while (!(kj_run_poll(fix.run) & KJ_RUN_STOP))
+        sched_yield();
+    fix_close(); /* at once */
+    assert_int_equal(pthread_join(thread, &good), 0);
+    assert_non_null(good);
+    char *json;
+    assert_int_equal(kj_client_call(client, "ping", NULL, 20000, &json, NULL), KJ_EENDED);
+    kj_client_close(client);
+}
+
+static void test_a_request_that_is_taken_back(void **state)
+{
+    (void)state;
+    fix_open(NULL, KJ_RUN_LISTEN_LATER);
+    kj_client *client = open_client();
+    char *json = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    assert_int_equal(
+        kj_client_command(client, "{\"verb\": \"stop\"}", KJ_WAIT_APPLIED, 20, &json, &err),
+        KJ_ETIMEOUT);
+    assert_non_null(strstr(err.message, "was taken back"));
+    assert_int_equal(kj_run_listen(fix.run, NULL), 0);
+    put_lines("last", "ping");
+    json_object_put(wait_answer("last", "done"));
+    assert_false(kj_run_should_stop(fix.run));
+    kj_client_close(client);
+}
+
+static void test_a_client_of_a_dead_run(void **state)
+{
+    (void)state;
+    kj_client *client;
+    kj_error err = KJ_ERROR_INIT;
+    assert_int_equal(kj_client_open(box, &client, &err), KJ_ENORUN);
+    fix_open(NULL, 0);
+    put_lines("keep", "ping");
+    json_object_put(wait_answer("keep", "done"));
+    fix_close();
+    assert_int_equal(kj_client_open(box, &client, &err), KJ_ENORUN);
+    assert_non_null(strstr(err.message, "the run has ended"));
+}
+
+static void expect_list(const char *runtime, const char *dir)
+{
+    kj_run_list *list;
+    setenv("KAJITORI_RUNTIME_DIR", runtime, 1);
+    assert_int_equal(kj_run_list_load(NULL, &list, NULL), 0);
+    assert_int_equal(kj_run_list_size(list), dir ? 1 : 0);
+    if (dir)
+        assert_string_equal(kj_run_list_get(list, 0)->dir, dir);
+    kj_run_list_free(list);
+    unsetenv("KAJITORI_RUNTIME_DIR");
+}
+
+static void test_listing(void **state)
+{
+    (void)state;
+    fix_open(NULL, 0);
+    KJI_CLEANUP(kji_freep) char *doors = strdup(kj_run_dir(fix.run));
+    expect_list(fix.runtime, doors); /* once */
+    expect_list(fix.root, box);      /* as on another host */
+    put_lines("keep", "ping");
+    json_object_put(wait_answer("keep", "done"));
+    fix_close();
+    expect_list(fix.root, NULL);
+    assert_true(exists("out/keep.json"));
+    char alive[160];
+    snprintf(alive, sizeof alive, "%s/alive", box);
+    struct timespec old[2] = {{.tv_sec = time(NULL) - 90000}, {.tv_sec = time(NULL) - 90000}};
+    assert_int_equal(utimensat(AT_FDCWD, alive, old, 0), 0);
+    expect_list(fix.root, NULL);
+    assert_false(exists(""));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -442,6 +583,11 @@ int main(void)
         TEST(test_a_mailbox_that_is_deleted),
         TEST(test_a_reader_who_removes_an_answer_hears_no_more),
         TEST(test_answers_are_bounded),
+        TEST(test_a_client),
+        TEST(test_a_client_waits_for_what_ends_the_run),
+        TEST(test_a_request_that_is_taken_back),
+        TEST(test_a_client_of_a_dead_run),
+        TEST(test_listing),
     };
     return cmocka_run_group_tests_name("mailbox", tests, NULL, NULL);
 }

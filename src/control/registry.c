@@ -14,6 +14,7 @@
 #include "errors.h"
 #include "files.h"
 #include "json.h"
+#include "mailbox.h"
 #include "mem.h"
 #include "places.h"
 #include "publish.h"
@@ -220,17 +221,77 @@ static int load_place(kj_run_list *list, const char *place, kj_error *err)
     return r;
 }
 
+static void add_place_name(kj_run_list *list, const char *place)
+{
+    kji_strbuf_printf(&list->places, "%s%s", list->places.size ? ", " : "", place);
+}
+
+/* Whether the run of this mailbox was found by its doors. */
+static bool is_listed(const kj_run_list *list, const run_entry *entry)
+{
+    for (size_t k = 0; k < list->n_entries; k++) {
+        const kj_run_info *info = &list->entries[k]->info;
+        if (strcmp(info->id, entry->info.id) == 0 && info->pid == entry->info.pid &&
+            info->start_time == entry->info.start_time)
+            return true;
+    }
+    return false;
+}
+
+/* *now is that of kji_mail_clock, 0 as long as nobody has asked. */
+static int load_mailbox(kj_run_list *list, const char *root, int root_fd, const char *id,
+                        double *now, kj_error *err)
+{
+    KJI_CLEANUP(kji_closep) int box_fd = -1;
+    run_entry *entry;
+    if (kji_mail_open_folder(root_fd, id, &box_fd, NULL) < 0 ||
+        faccessat(box_fd, "in", F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    if (*now == 0)
+        *now = kji_mail_clock(box_fd);
+    int r = load_entry(root, id, box_fd, &entry, err);
+    if (r < 0)
+        return r;
+    bool is_live = kji_mail_check_alive(box_fd, entry->json, *now, NULL) >= 0;
+    if (is_live && !is_listed(list, entry))
+        return add_entry(list, entry, err);
+    free_entry(entry);
+    if (!is_live && kji_mail_silence(box_fd, *now) > KJI_MAIL_KEPT_S)
+        kji_mail_remove(root_fd, id);
+    return 0;
+}
+
+/* Runs whose doors are not on this host, or not in the places that were looked into. */
+static int load_mailboxes(kj_run_list *list, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *root = NULL;
+    double now = 0;
+    int r = kji_mailbox_root(NULL, &root, err);
+    if (r < 0 || !root)
+        return r;
+    add_place_name(list, root);
+    int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listing = fd < 0 ? NULL : fdopendir(fd);
+    if (!listing) {
+        if (errno != ENOENT)
+            kji_log(KJ_LOG_WARNING, "cannot look into the mailboxes in %s: %s", root,
+                    strerrordesc_np(errno));
+        kji_closep(&fd);
+        return 0;
+    }
+    for (struct dirent *item; r >= 0 && (item = readdir(listing));)
+        if (kji_run_id_valid(item->d_name))
+            r = load_mailbox(list, root, fd, item->d_name, &now, err);
+    closedir(listing);
+    return r;
+}
+
 static int by_age(const void *a, const void *b)
 {
     const kj_run_info *x = &(*(run_entry *const *)a)->info, *y = &(*(run_entry *const *)b)->info;
     if (x->start_time != y->start_time)
         return x->start_time < y->start_time ? -1 : 1;
     return strcmp(x->id, y->id);
-}
-
-static void add_place_name(kj_run_list *list, const char *place)
-{
-    kji_strbuf_printf(&list->places, "%s%s", list->places.size ? ", " : "", place);
 }
 
 /* Says where runs would be when none of the folders is there. Something else in the only place is
@@ -280,6 +341,8 @@ int kj_run_list_load(const char *runtime_dir, kj_run_list **ret_list, kj_error *
         return kji_fail_memory(err);
     list->places = (kji_strbuf)KJI_STRBUF_INIT;
     int r = load_all(list, runtime_dir, err);
+    if (r >= 0 && !(runtime_dir && *runtime_dir))
+        r = load_mailboxes(list, err);
     if (r < 0) {
         kj_run_list_free(list);
         return r;
