@@ -4,6 +4,7 @@
  * "journal" method (asked after each event, and once a second for lines that are no events), and
  * the last lines from the file again once the run is gone. The numbers of the lines join the three.
  */
+#include "as-schedule.h"
 #include "output.h"
 #include "records.h"
 
@@ -12,8 +13,10 @@
 
 enum { ASK_AGAIN_MS = 1000, LINES_AT_ONCE = 1000 };
 
-static int follow_run;
+static int follow_run, as_schedule;
 static const struct poptOption options[] = {
+    {"as-schedule", 0, POPT_ARG_NONE, &as_schedule, 0,
+     "what was applied, as text commands for a run that is to do the same", NULL},
     {"follow", 'f', POPT_ARG_NONE, &follow_run, 0, "wait for more until the run ends", NULL},
     POPT_TABLEEND,
 };
@@ -129,12 +132,40 @@ static int follow_if_live(const char *id)
     return status;
 }
 
+static int on_schedule_line(void *userdata, const char *text)
+{
+    struct json_object *line = json_tokener_parse(text);
+    cli_schedule_add(userdata, line);
+    json_object_put(line);
+    return 0;
+}
+
+static int print_as_schedule(const char *run)
+{
+    kj_error err = KJ_ERROR_INIT;
+    cli_schedule *schedule = cli_schedule_new();
+    char *id;
+    int status = CLI_DONE;
+    if (kj_journal_read(cli.state_dir, run, on_schedule_line, schedule, &id, &err) < 0) {
+        status = cli_fail(&err);
+    } else {
+        cli_schedule_print(schedule, id);
+        kj_free(id);
+    }
+    cli_schedule_free(schedule);
+    return status;
+}
+
 static int run_log(int n_words, const char *const *words)
 {
     const char *run = cli_take_run(&n_words, &words);
     char *id;
     if (n_words > 0)
         return cli_too_many(words[0]);
+    if (as_schedule && follow_run)
+        return cli_usage("--as-schedule is for what has happened: not with --follow");
+    if (as_schedule)
+        return print_as_schedule(run ? run : cli.run);
     int status = read_file(run ? run : cli.run, &id);
     if (status != CLI_DONE)
         return status;
@@ -152,6 +183,8 @@ static const cli_example examples[] = {
     {"kajitori log", "who changed what, and when it took effect, in the newest run"},
     {"kajitori log digits --follow", "the same while it goes on"},
     {"kajitori log digits --format json", "the lines of the journal as they are"},
+    {"kajitori log digits --as-schedule > steered.txt",
+     "then KAJITORI_SCHEDULE=steered.txt digits does the same again"},
     {NULL, NULL},
 };
 
@@ -162,7 +195,10 @@ const cli_command cli_log = {
     .description =
         "One line for each stage of each command: time, step, stage, what, old and new value, and "
         "in brackets who sent it and through which door. Without RUN, the journal of the run that "
-        "started last.",
+        "started last.\n\nWith --as-schedule, the commands that were applied, each at the place "
+        "where "
+        "it was: a run that gets them with $KAJITORI_SCHEDULE, or by kajitori send --schedule, and "
+        "else the same, trains the same. What cannot be replayed is a comment that says why.",
     .options = options,
     .formats = CLI_TABLE | CLI_JSON | CLI_JSONL,
     .flags = CLI_TAKES_RUN | CLI_TAKES_RUNTIME | CLI_TAKES_STATE,

@@ -34,6 +34,9 @@ _kajitori()
     --validate)
         mapfile -t COMPREPLY < <(compgen -W "yes no" -- "$word")
         return ;;
+    --schedule)
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        return ;;
     --host)
         mapfile -t COMPREPLY < <(compgen -A hostname -- "$word")
         return ;;

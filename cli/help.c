@@ -83,7 +83,11 @@ static void each_option(const cli_command *command, option_fn fn)
     if (command->formats)
         each_in(command, format_option, fn);
     if (command->flags & CLI_TAKES_RUN)
-        each_in(command, command->flags & CLI_TAKES_STATE ? past_run_option : run_option, fn);
+        each_in(command,
+                (command->flags & (CLI_TAKES_STATE | CLI_TAKES_GROUP)) == CLI_TAKES_STATE
+                    ? past_run_option
+                    : run_option,
+                fn);
     if (command->flags & CLI_TAKES_RUNTIME)
         each_in(command, runtime_options, fn);
     if (command->flags & CLI_TAKES_STATE)

@@ -117,13 +117,17 @@ static bool put_already(const char *id, const char *verb, struct json_object *re
     return false;
 }
 
+/* Where a pause or a stop saved a checkpoint first, NULL when it did not. */
+static struct json_object *saved_path(struct json_object *record)
+{
+    return member_of(member_of(member_of(record, "result"), "checkpoint"), "path");
+}
+
 static void put_paused(struct json_object *record)
 {
     struct json_object *args = member_of(record, "args"), *length = member_of(args, "for");
     const char *level = string_of(args, "level");
-    struct json_object *path = member_of(member_of(record, "result"), "path");
-    if (!path)
-        path = member_of(member_of(record, "result"), "checkpoint");
+    struct json_object *path = saved_path(record);
     bool leaves = level && strcmp(level, "leave") == 0;
     fputs(leaves ? "leaves " : "paused ", stdout);
     put_place(record);
@@ -213,7 +217,9 @@ static void put_plain(struct json_object *record, const char *verb, const char *
         strcmp(verb, "stop") == 0 || strcmp(verb, "prune") == 0 || strcmp(verb, "abort") == 0;
     printf("%s: %s ", verb, is_carried_out(state) && is_ending ? "applied" : state);
     put_place(record);
-    if (result)
+    if (saved_path(record))
+        put_text(", checkpoint ", saved_path(record), "");
+    else if (result)
         put_text(": ", result, "");
 }
 

@@ -160,6 +160,11 @@ const char *cli_who(void)
     return text;
 }
 
+bool cli_is_dry_run(void)
+{
+    return dry_run;
+}
+
 int cli_read_timeout(int *ret_ms)
 {
     if (cli_parse_seconds(timeout_text, ret_ms))
@@ -207,8 +212,11 @@ char *cli_dry_line(const char *line)
     size_t verb = strspn(line, " \t");
     verb += strcspn(line + verb, " \t#");
     char *text = malloc(strlen(line) + 20);
-    if (text)
-        sprintf(text, "%.*s dry_run=yes%s", (int)verb, line, line + verb);
+    if (!text) {
+        cli_error("out of memory");
+        exit(CLI_FAILED);
+    }
+    sprintf(text, "%.*s dry_run=yes%s", (int)verb, line, line + verb);
     return text;
 }
 

@@ -58,10 +58,14 @@ int cli_send_declared_verb(const char *verb, int n_words, const char *const *wor
 /* --timeout in *ret_ms: CLI_DONE, or CLI_USAGE. */
 int cli_read_timeout(int *ret_ms);
 
+/* --dry-run. */
+bool cli_is_dry_run(void);
+
 /* --by, else user@host. */
 const char *cli_who(void);
 
-/* Sends each line of a schedule (a file, or "-": standard input) to the run. */
+/* Sends each line of a schedule (a file, or "-": standard input) to the run, after all of them were
+ * checked; with --dry-run they are only checked. */
 int cli_send_schedule(const char *run, const char *path);
 
 /* The text line with dry_run=yes in it; for free. */

@@ -54,7 +54,7 @@ void kji_run_record(kj_run *run, kji_command *command, int state)
     struct json_object *record = kji_command_record(command);
     char *line = journal(run, record);
     json_object_put(record);
-    if (line && command->command_id)
+    if (line && command->command_id && !command->dry_run)
         kji_seen_put(&run->seen, command->command_id, line);
     if (line)
         command->size = strlen(line);

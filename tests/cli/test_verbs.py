@@ -97,7 +97,7 @@ def test_what_is_sent(place, fake, words, params):
         (["pause"], answer("applied", args={"for": "15m"}), f"paused {PLACE}, for 15m"),
         (
             ["pause"],
-            answer("applied", args={"level": "leave"}, result={"path": "/ck/7"}),
+            answer("applied", args={"level": "leave"}, result={"checkpoint": {"path": "/ck/7"}}),
             f"leaves {PLACE}, checkpoint /ck/7; 'kajitori resume' starts it again",
         ),
         (
@@ -112,6 +112,11 @@ def test_what_is_sent(place, fake, words, params):
         ),
         (["stop"], answer("scheduled", at="step:9"), "stop: waits for step 9 (command 4)"),
         (["stop"], answer("done", result={"already_stopping": True}), "stop: already stopping"),
+        (
+            ["stop", "--save"],
+            answer("done", result={"checkpoint": {"path": "/ck/7"}}),
+            f"stop: applied {PLACE}, checkpoint /ck/7",
+        ),
         (["stop"], answer("done", step=-1, epoch=-1), "stop: applied before the first step"),
     ],
 )
