@@ -299,7 +299,8 @@ static void add_record(cli_schedule *schedule, struct json_object *record)
     entry *mine = known ? known : add_entry(schedule, seq_text, seq);
     if (path && !mine->checkpoint)
         mine->checkpoint = check_memory(strdup(path));
-    bool is_part = door && strcmp(door, "run") == 0; /* of another command, which does it again */
+    /* Of another command, which does it again; what was recovered comes from the run, too. */
+    bool is_part = door && strcmp(door, "run") == 0 && !member_of(record, "recovered");
     if (!is_part && (!known || strcmp(state, "failed") == 0)) {
         free(mine->text);
         mine->text = text_of(record, verb, state);

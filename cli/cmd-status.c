@@ -97,6 +97,19 @@ static void put_params(struct json_object *status)
     }
 }
 
+/* "/data/7.npz (step 7)" */
+static void put_checkpoint(struct json_object *status)
+{
+    struct json_object *checkpoint = json_object_object_get(status, "checkpoint");
+    if (!json_object_is_type(checkpoint, json_type_object))
+        return;
+    char *path = cli_cell_text(json_object_object_get(checkpoint, "path"));
+    char *step = cli_cell_text(json_object_object_get(checkpoint, "step"));
+    printf("%-11s %s (step %s)\n", "checkpoint", path, step);
+    free(path);
+    free(step);
+}
+
 static void print_status_table(struct json_object *status)
 {
     put_member(status, "id", "run");
@@ -108,9 +121,11 @@ static void print_status_table(struct json_object *status)
     put_progress(status, "step", "total_steps");
     put_progress(status, "epoch", "total_epochs");
     put_member(status, "idle_s", "idle (s)");
+    put_checkpoint(status);
     put_list(status, "metrics", put_metric);
     put_params(status);
     put_list(status, "scheduled", put_scheduled);
+    put_list(status, "recoverable", put_scheduled);
 }
 
 /* ", step 1201 of 5000"; nothing when it is not counted. */

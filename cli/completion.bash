@@ -56,7 +56,7 @@ _kajitori()
         mapfile -t COMPREPLY < <(compgen -W "$(kajitori help --words 2>/dev/null)" -- "$word") ;;
     events)
         mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
-    status | watch | stop | abort | pause | resume | checkpoint | evaluate | extend | prune | set | get | params | note | ping | send | log)
+    status | watch | stop | abort | pause | resume | checkpoint | evaluate | extend | prune | recover | set | get | params | note | ping | send | log)
         mapfile -t COMPREPLY < <(compgen -W "$(_kajitori_runs)" -- "$word") ;;
     esac
 }

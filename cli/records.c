@@ -10,7 +10,8 @@
 /* The member as clean text, "" when there is none; for free. */
 static char *text_of(struct json_object *object, const char *key)
 {
-    struct json_object *member = json_object_object_get(object, key);
+    struct json_object *member =
+        json_object_is_type(object, json_type_object) ? json_object_object_get(object, key) : NULL;
     char *text = cli_cell_text(member);
     if (!member)
         *text = 0;
@@ -128,6 +129,14 @@ static void put_step(struct json_object *object)
     free(step);
 }
 
+/* ", recoverable commands: 2" */
+static void put_recoverable(struct json_object *line)
+{
+    struct json_object *list = json_object_object_get(line, "recoverable");
+    if (json_object_is_type(list, json_type_array) && json_object_array_length(list) > 0)
+        printf(", recoverable commands: %zu", json_object_array_length(list));
+}
+
 static void put_other(struct json_object *line)
 {
     char *event = text_of(line, "event");
@@ -146,6 +155,12 @@ static void put_other(struct json_object *line)
     put_text(line, ": ", "line", "");
     if (json_object_get_boolean(json_object_object_get(line, "stopped")))
         fputs(", stopped", stdout);
+    char *ending = text_of(line, "ending");
+    if (strcmp(ending, "stop") != 0) /* prune, leave, abort */
+        put_text(line, " by ", "ending", "");
+    free(ending);
+    put_text(json_object_object_get(line, "checkpoint"), ", checkpoint ", "path", "");
+    put_recoverable(line);
     put_text(line, " (reason: ", "reason", ")");
 }
 

@@ -189,6 +189,33 @@ static bool put_extension(struct json_object *record)
     return true;
 }
 
+/* "7: rejected: lr: must be <= 10" for each that was not taken. */
+static void put_rejections(struct json_object *commands)
+{
+    size_t n =
+        json_object_is_type(commands, json_type_array) ? json_object_array_length(commands) : 0;
+    for (size_t k = 0; k < n; k++) {
+        struct json_object *command = json_object_array_get_idx(commands, k);
+        struct json_object *error = member_of(command, "error");
+        if (!error)
+            continue;
+        put_text("\n  command ", member_of(command, "recovered"), "");
+        put_text(": ", error, "");
+    }
+}
+
+/* "recover: 2 commands sent anew, 1 rejected", or with a dry run which ones there are. */
+static bool put_recovery(struct json_object *record)
+{
+    struct json_object *result = member_of(record, "result");
+    if (!member_of(result, "recovered"))
+        return false;
+    printf("recover: %lld sent anew, %lld rejected", (long long)int_of(result, "recovered", 0),
+           (long long)int_of(result, "rejected", 0));
+    put_rejections(member_of(result, "commands"));
+    return true;
+}
+
 /* Verbs whose end has a line of its own: true when it was put. */
 static bool put_special(struct json_object *record, const char *verb)
 {
@@ -199,6 +226,8 @@ static bool put_special(struct json_object *record, const char *verb)
         put_place(record);
     } else if (strcmp(verb, "note") == 0)
         printf("note: in the journal as command %lld", (long long)int_of(record, "seq", 0));
+    else if (strcmp(verb, "recover") == 0)
+        return put_recovery(record);
     else if (strcmp(verb, "checkpoint") == 0)
         return put_checkpoint(record);
     else if (strcmp(verb, "evaluate") == 0)

@@ -15,13 +15,24 @@ VERBS = [
     "status",
     "watch",
     "stop",
+    "abort",
     "pause",
     "resume",
+    "checkpoint",
+    "evaluate",
+    "extend",
+    "prune",
     "set",
     "get",
+    "params",
+    "note",
+    "ping",
+    "recover",
     "send",
     "log",
+    "tune",
     "events",
+    "gc",
     "help",
     "version",
 ]
@@ -93,6 +104,8 @@ def test_completion(place):
     assert complete("st") == ["status", "stop"]
     assert complete("stop --rea") == ["--reason"]
     assert complete("stop --wait a") == ["accepted", "applied"]
+    assert complete("pause --level l") == ["leave"]
+    assert complete("prune --th") == ["--threshold"]
     assert complete("tune --pruner med") == ["median"]
 
 
@@ -160,6 +173,12 @@ def test_no_run(place):
         ["set", "lr=1"],
         ["get"],
         ["send", "ping"],
+        ["checkpoint"],
+        ["extend", "+1"],
+        ["note", "x"],
+        ["ping"],
+        ["params"],
+        ["recover"],
     ):
         done = place.kajitori(*words, status=3)
         assert done.stderr == f"kajitori: no run is live (looked in {place.runtime})\n"

@@ -29,6 +29,8 @@ STATUS = {
     ],
     "params": {"lr": 0.001},
     "scheduled": [{"seq": 7, "verb": "set", "at": "epoch:5", "args": {"lr": 0.5}}],
+    "recoverable": [{"seq": 3, "state": "accepted", "verb": "stop", "at": "step:9"}],
+    "checkpoint": {"path": "/ck/1100.npz", "step": 1100, "epoch": 2},
 }
 
 
@@ -49,6 +51,9 @@ def test_status(place, fake):
         "  acc = NaN (step 1200)",
         "  lr = 0.001",
         '  command 7: set {"lr":0.5} at epoch:5',
+        "recoverable",
+        "  command 3: stop at step:9",
+        "checkpoint  /ck/1100.npz (step 1100)",
     ):
         assert line in text.splitlines(), line
     assert place.json("status") == STATUS
@@ -444,17 +449,20 @@ def test_log(place):
             "step": 9,
             "stopped": True,
             "reason": "enough",
+            "ending": "leave",
+            "checkpoint": {"path": "/ck/9", "step": 9, "epoch": 0},
         },
     ]
+    lines[0]["recoverable"] = [{"seq": 1}, {"seq": 2}]
     lines[1]["n"] = 2
     lines[1]["dry_run"] = True
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"n": 4, "ti'
     (folder / "journal.jsonl").write_text(text)
     first, second, third = place.kajitori("log").stdout.splitlines()
-    assert first.endswith("run started: old-run, pid 3")
+    assert first.endswith("run started: old-run, pid 3, recoverable commands: 2")
     assert "         3  applied   set lr=0.5: lr 1 -> 0.5 (reason: because) (dry run)" in second
     assert second.endswith("[me[2J (uid 7), ctl]")
-    assert third.endswith("run ended, stopped (reason: enough)")
+    assert third.endswith("run ended, stopped by leave, checkpoint /ck/9 (reason: enough)")
     raw = place.kajitori("log", "old", "--format", "json").stdout
     assert [json.loads(line) for line in raw.splitlines()] == lines
     assert place.kajitori("log", "old", "--follow").stdout.count("\n") == 3

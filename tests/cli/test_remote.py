@@ -87,6 +87,17 @@ def test_what_is_said_arrives_as_it_is(here, there, fake_there):
     assert (note["words"], note["reason"]) == (["x"], "--host")
 
 
+def test_a_schedule_goes_along(here, there, fake_there, tmp_path):
+    (tmp_path / "steps.txt").write_text("set lr=0.5 at=step:99999999\nset lr=0.25\n")
+    done = here.kajitori("send", "--host", "far", "--schedule", tmp_path / "steps.txt")
+    assert done.stdout.startswith("set: waits for step 99999999 (command 3)\nset: accepted")
+    sent = [r for r in there.journal("digits-far") if r.get("state") == "accepted"]
+    assert [r["args"]["lr"] for r in sent] == [0.5, 0.25]
+    assert {r["by"] for r in sent} == {done_by(here)}
+    done = here.kajitori("send", "--host", "far", "--schedule", tmp_path / "none", status=1)
+    assert done.stderr == f"kajitori: {tmp_path}/none: No such file or directory\n"
+
+
 def test_exit_statuses(here, there):
     done = here.kajitori("stop", "--host", "far", status=3)
     assert done.stderr == f"kajitori: no run is live (looked in {there.runtime})\n"

@@ -82,6 +82,7 @@ def schedule(place, *lines):
         (applied(1, "shake", state="failed", error="no\nroom"), "# shake at=step:7: no room"),
         (applied(1, "set", state="done", dry_run=True), None),
         (applied(1, "checkpoint", door="run"), None),
+        (applied(9, "shake", door="run", recovered=3), "shake at=step:7"),
         (applied(1, "get", state="done"), None),
         (applied(1, "set", state="accepted"), None),
         (applied(1, "set", state="expired"), None),

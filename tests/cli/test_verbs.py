@@ -56,6 +56,9 @@ def answer(state="applied", **more):
         (["note", "loss", "looks", "odd"], {"verb": "note", "words": ["loss", "looks", "odd"]}),
         (["note", "digits", "looks odd"], {"verb": "note", "words": ["looks odd"]}),
         (["note", "-r", "d", "digits", "odd"], {"verb": "note", "words": ["digits", "odd"]}),
+        (["recover"], {"verb": "recover", "words": []}),
+        (["recover", "d", "7", "9"], {"verb": "recover", "words": ["7", "9"]}),
+        (["recover", "7"], {"verb": "recover", "words": ["7"]}),
         (["send", "shake # hard", "--dry-run"], {"line": "shake dry_run=yes # hard"}),
     ],
 )
@@ -91,6 +94,18 @@ def test_what_is_sent(place, fake, words, params):
             f"extend: 3 epochs, 42 steps in all, {PLACE}",
         ),
         (["prune"], answer("done"), f"prune: applied {PLACE}"),
+        (
+            ["recover"],
+            answer(
+                "done",
+                result={
+                    "recovered": 2,
+                    "rejected": 1,
+                    "commands": [{"recovered": 3, "seq": 9}, {"recovered": 5, "error": "lr: no"}],
+                },
+            ),
+            "recover: 2 sent anew, 1 rejected\n  command 5: lr: no",
+        ),
         (["abort"], answer("applied"), f"abort: applied {PLACE}"),
         (["note", "x"], answer("done"), "note: in the journal as command 4"),
         (["pause"], answer("applied"), f"paused {PLACE}"),
@@ -148,6 +163,7 @@ def test_what_the_program_does_itself_is_waited_for(place, fake):
         (["extend", "a", "b", "+2"], "'+2' is one argument too many"),
         (["extend", "a", "b"], "'b' is one argument too many"),
         (["note"], "say what to note"),
+        (["recover", "d", "x"], "'x' is no number of a command"),
         (["checkpoint", "a", "b"], "'b' is no NAME=VALUE"),
         (["stop", "save=maybe"], "save=maybe: must be yes or no"),
         (["abort", "hard=yes"], "'hard=yes' is one argument too many"),
