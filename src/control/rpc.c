@@ -89,19 +89,28 @@ static struct json_object *new_answer(struct json_object *id)
     return answer;
 }
 
+static const char *text_of(struct json_object *json, size_t *ret_size)
+{
+    return json_object_to_json_string_length(
+        json, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, ret_size);
+}
+
 void kji_rpc_result(kji_strbuf *to, struct json_object *id, struct json_object *result)
 {
-    size_t length = 0;
-    json_object_to_json_string_length(
-        result, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &length);
-    if (length > KJI_RPC_ANSWER_MAX - 4096) {
+    size_t size = 4, id_size = 4;
+    const char *text = result ? text_of(result, &size) : "null";
+    const char *id_text = id ? text_of(id, &id_size) : "null";
+    if (size > KJI_RPC_ANSWER_MAX - 4096) {
         json_object_put(result);
         kji_rpc_error(to, id, KJ_ERANGE, "the answer is larger than 1 MiB", NULL);
         return;
     }
-    struct json_object *answer = new_answer(id);
-    json_object_object_add(answer, "result", result);
-    print(to, answer);
+    kji_strbuf_puts(to, "{\"jsonrpc\":\"2.0\",\"id\":");
+    kji_strbuf_add(to, id_text, id_size);
+    kji_strbuf_puts(to, ",\"result\":");
+    kji_strbuf_add(to, text, size);
+    kji_strbuf_puts(to, "}\n");
+    json_object_put(result);
 }
 
 void kji_rpc_error(kji_strbuf *to, struct json_object *id, int code, const char *message,
