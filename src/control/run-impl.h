@@ -73,8 +73,9 @@ struct kj_run {
     struct kj_run *next_run; /* forks.c */
 
     pthread_mutex_t lock;
-    int n_waiting; /* atomic: the training thread wants the lock */
-    int wake_fd;   /* eventfd: for the training thread that waits in a pause; -1 without helper */
+    int n_waiting;   /* atomic: the training thread wants the lock */
+    bool is_waiting; /* the training thread waits for wake_fd */
+    int wake_fd;     /* eventfd: for the training thread that waits in a pause; -1 without helper */
 
     kji_command *queue; /* accepted, not yet carried out; by seq */
     kji_command **queue_end;

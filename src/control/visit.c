@@ -44,7 +44,7 @@ void kji_run_update_due(kj_run *run)
 
 void kji_run_wake_training(kj_run *run)
 {
-    if (run->wake_fd >= 0 && !(run->flags & KJ_RUN_THREADLESS))
+    if (run->is_waiting)
         eventfd_write(run->wake_fd, 1);
 }
 
@@ -148,11 +148,14 @@ static bool wait_in_pause(kj_run *run)
     /* A handler may also have run just before the wait, which then knows nothing of it. */
     bool looks = interruptible && (left < 0 || left > LOOK_MS);
     int timeout_ms = looks ? LOOK_MS : left > INT32_MAX ? INT32_MAX : (int)left;
+    bool is_threadless = run->flags & KJ_RUN_THREADLESS;
+    run->is_waiting = !is_threadless;
     kji_run_unlock(run);
-    int r = run->flags & KJ_RUN_THREADLESS ? kji_helper_wait(&run->helper, timeout_ms)
-                                           : wait_to_be_woken(run, timeout_ms);
+    int r = is_threadless ? kji_helper_wait(&run->helper, timeout_ms)
+                          : wait_to_be_woken(run, timeout_ms);
     bool interrupted = interruptible && ((r == 0 && looks) || r < 0);
     kji_run_lock(run);
+    run->is_waiting = false;
     return !interrupted;
 }
 
