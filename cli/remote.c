@@ -164,14 +164,16 @@ static void pass_all(journey *j, int argc, const char *const *argv)
     }
 }
 
-/* In single quotes, which no shell looks into. */
+/* In single quotes, which no shell looks into, but for fish, which knows a backslash in them: that
+ * and the quote stand outside. */
 static size_t quote(char *to, const char *word)
 {
     char *begin = to;
     *to++ = '\'';
     for (; *word; word++) {
-        if (*word == '\'') {
-            memcpy(to, "'\\''", 4);
+        if (*word == '\'' || *word == '\\') {
+            memcpy(to, "'\\x'", 4);
+            to[2] = *word;
             to += 4;
         } else {
             *to++ = *word;

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -42,6 +43,21 @@ static bool has_kept_something(void)
         found = is_our_socket(atoi(item->d_name));
         for (size_t k = 0; !found && k < sizeof kept / sizeof *kept; k++)
             found = strstr(target, fix.root) && ends_with(target, kept[k]);
+    }
+    if (listing)
+        closedir(listing);
+    return found;
+}
+
+/* The same for a program that was started: it has no descriptor of the kinds that a run has. */
+static bool has_inherited_something(void)
+{
+    DIR *listing = opendir("/proc/self/fd");
+    bool found = listing == NULL || has_kept_something();
+    for (struct dirent *item; !found && (item = readdir(listing));) {
+        char target[300] = "";
+        if (readlinkat(dirfd(listing), item->d_name, target, sizeof target - 1) >= 0)
+            found = strstr(target, fix.root) || strncmp(target, "anon_inode:", 11) == 0;
     }
     if (listing)
         closedir(listing);
@@ -105,6 +121,102 @@ static void test_a_fork_storm_while_runs_come_and_go(void **state)
     __atomic_store_n(&stop_it, 1, __ATOMIC_RELEASE);
     pthread_join(trainer, NULL);
     assert_true(n_runs > 0);
+}
+
+extern char **environ;
+
+/* Starts this program anew, to look what it was given (main). */
+static pid_t spawn_looker(int how)
+{
+    char *const words[] = {(char *)"fork-test", fix.root, NULL};
+    pid_t child = -1;
+    if (how == 0) {
+        assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, words, environ), 0);
+        return child;
+    }
+    child = how == 1 ? vfork() : fork();
+    if (child == 0) {
+        execv("/proc/self/exe", words);
+        _exit(9);
+    }
+    return child;
+}
+
+/* posix_spawn and vfork call no fork handler: what is opened must have O_CLOEXEC from the start. */
+static void test_programs_started_at_any_moment_get_nothing(void **state)
+{
+    (void)state;
+    enum { STARTS = 90 };
+    pthread_t trainer;
+    int n_runs = 0;
+    kj_log_set(NULL, NULL);
+    stop_it = 0;
+    assert_int_equal(mkfifo(fix.fifo, 0600), 0);
+    assert_int_equal(pthread_create(&trainer, NULL, open_and_close, &n_runs), 0);
+    for (int k = 0; k < STARTS; k++)
+        wait_child(spawn_looker(k % 3));
+    __atomic_store_n(&stop_it, 1, __ATOMIC_RELEASE);
+    pthread_join(trainer, NULL);
+    assert_true(n_runs > 0);
+}
+
+/* What a child does with its copy of the run is nothing to the parent's. */
+static bool uses_its_copy(void)
+{
+    bool good = kj_run_poll(fix.run) == 0 && kj_run_begin_step(fix.run, 7) == 0 &&
+                kj_run_end_epoch(fix.run, 7) == 0 && !kj_run_should_stop(fix.run);
+    kj_run_close(fix.run);
+    return good && !has_kept_something();
+}
+
+static void test_a_child_closes_its_copy_and_the_run_goes_on(void **state)
+{
+    (void)state;
+    fix_open(NULL, 0);
+    int conn = fix_connect();
+    json_object_put(fix_call(conn, "subscribe", NULL));
+    pid_t child = fork();
+    if (child == 0)
+        _exit(uses_its_copy() ? 0 : 1);
+    wait_child(child);
+    assert_int_equal(access(fix_ctl(), F_OK), 0);
+    fix_write(fix_ctl(), "tick n=1\n");
+    fix_wait_seq(1);
+    kj_run_poll(fix.run);
+    assert_int_equal(fix.tick_sum, 1);
+    json_object_put(fix_wait_event(conn, "command", "done")); /* the connection lives, too */
+    close(conn);
+    struct json_object *journal = fix_journal();
+    assert_null(fix_find_event(journal, "run_ended"));
+    json_object_put(journal);
+}
+
+/* Several runs, as a notebook has them: the child is deaf to all, and each of the parent's goes on.
+ */
+static void test_a_fork_with_several_runs(void **state)
+{
+    (void)state;
+    fix_open(fix.fifo, 0);
+    kj_run *second = fix_open_other(NULL, 0, "second"), *third = fix_open_other(NULL, 0, "third");
+    pid_t child = fork();
+    if (child == 0) {
+        bool good = !has_kept_something() && kj_run_poll(second) == 0 && kj_run_poll(third) == 0;
+        kj_run_close(third);
+        kj_run_close(second);
+        kj_run_close(fix.run);
+        _exit(good ? 0 : 1);
+    }
+    wait_child(child);
+    kj_run *runs[] = {fix.run, second, third};
+    for (size_t k = 0; k < 3; k++) {
+        char ctl[300];
+        snprintf(ctl, sizeof ctl, "%s/ctl", kj_run_dir(runs[k]));
+        fix_write(ctl, "stop\n");
+        while (!(kj_run_poll(runs[k]) & KJ_RUN_STOP))
+            ;
+    }
+    kj_run_close(second);
+    kj_run_close(third);
 }
 
 #ifndef __SANITIZE_THREAD__
@@ -186,11 +298,18 @@ static void test_grandchildren_hold_nothing_after_the_end(void **state)
     close(over[0]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2 && *argv[1] == '/') { /* started by spawn_looker */
+        snprintf(fix.root, sizeof fix.root, "%s", argv[1]);
+        return has_inherited_something();
+    }
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fix_set_up, fix_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(test_a_fork_storm_while_runs_come_and_go),
+        TEST(test_programs_started_at_any_moment_get_nothing),
+        TEST(test_a_child_closes_its_copy_and_the_run_goes_on),
+        TEST(test_a_fork_with_several_runs),
 #ifndef __SANITIZE_THREAD__ /* whose runtime starts no thread in a forked child */
         TEST(test_a_child_opens_a_run_of_its_own),
 #endif

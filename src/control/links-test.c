@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 static const char *path_of(const char *name)
@@ -80,6 +81,25 @@ static void test_modes_whatever_the_umask(void **state)
         kji_test_remove_tree(fix.state);
     }
     umask(before);
+}
+
+/* All sockets of the process are unix ones. */
+static void test_no_network_socket(void **state)
+{
+    (void)state;
+    fix_open(fix.fifo, KJ_RUN_STRICT);
+    int conn = fix_connect(), n_unix = 0;
+    json_object_put(fix_call(conn, "ping", NULL));
+    for (int fd = 3; fd < 200; fd++) {
+        struct sockaddr_storage address;
+        socklen_t size = sizeof address;
+        if (getsockname(fd, (struct sockaddr *)&address, &size) < 0)
+            continue;
+        assert_int_equal(address.ss_family, AF_UNIX);
+        n_unix++;
+    }
+    assert_true(n_unix >= 4); /* two that listen, and both ends of ours */
+    close(conn);
 }
 
 static const char *const names[] = {"ctl", "sock", "monitor", "run.json", "lock"};
@@ -217,6 +237,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, fix_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(test_modes_whatever_the_umask),
+        TEST(test_no_network_socket),
         TEST(test_hard_links_in_a_run_folder),
         TEST(test_symbolic_links_in_a_run_folder),
         TEST(test_a_run_over_links),
