@@ -28,7 +28,13 @@
 #include <sys/stat.h>
 #include <time.h>
 
-enum { OPEN_ATTEMPTS = 2500, MAKE_ATTEMPTS = 50, OPEN_AGAIN_MS = 2, LOOK_MS = 1000 };
+enum {
+    OPEN_ATTEMPTS = 2500,
+    MAKE_ATTEMPTS = 50,
+    DEATH_ATTEMPTS = 50,
+    OPEN_AGAIN_MS = 2,
+    LOOK_MS = 1000
+};
 
 static const int64_t rotate_bytes = INT64_C(64) << 20, keep_bytes = INT64_C(1) << 30;
 
@@ -41,11 +47,13 @@ static bool is_at(int dir_fd, const char *path, int fd)
 
 /* Takes the lock: 1; 0 when somebody has it who will not keep it. Where there are no locks, as on
  * some network file systems, the file is used without. */
-static int take_lock(const kji_journal *journal, kj_error *err)
+static int take_lock(const kji_journal *journal, int attempt, kj_error *err)
 {
     if (flock(journal->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return 1;
     bool is_run = flock(journal->fd, LOCK_SH | LOCK_NB) < 0;
+    if (is_run && attempt < DEATH_ATTEMPTS) /* its folder is free already: it may be dying now */
+        return 0;
     if (is_run && is_at(journal->dir_fd, KJI_JOURNAL_NAME, journal->fd))
         return kji_fail(err, KJ_EBUSY,
                         "a live run of this id, in another runtime folder, writes it");
@@ -63,7 +71,7 @@ static int try_to_open(kji_journal *journal, int attempt, kj_error *err)
     kji_forks_open(&journal->fd, journal->dir_fd, KJI_JOURNAL_NAME, FLAGS, 0600);
     if (journal->fd < 0 && errno != ENOENT) /* that: the folder went away meanwhile */
         return kji_fail_errno(err, KJ_EIO, errno, "cannot open " KJI_JOURNAL_NAME);
-    r = journal->fd < 0 ? 0 : take_lock(journal, err);
+    r = journal->fd < 0 ? 0 : take_lock(journal, attempt, err);
     if (r == 1 && is_at(journal->dir_fd, KJI_JOURNAL_NAME, journal->fd) &&
         is_at(AT_FDCWD, journal->dir, journal->dir_fd))
         return 1;

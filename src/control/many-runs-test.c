@@ -125,7 +125,7 @@ static void expect_empty(void)
 static void test_listers_disturb_neither_the_living_nor_each_other(void **state)
 {
     (void)state;
-    enum { TRAINERS = 4, LISTERS = 2, KILLS = 150 };
+    enum { TRAINERS = 4, LISTERS = 2, KILLS = 80 };
     pid_t trainers[TRAINERS], listers[LISTERS];
     int born[2];
     kji_rng rng;
@@ -165,7 +165,7 @@ static int count_entries(const char *path)
     return n;
 }
 
-enum { MANY = 50, ABOVE_INOTIFY = 140, FDS_EACH = 14 };
+enum { MANY = 50, ABOVE_INOTIFY = 132, FDS_EACH = 14 };
 
 static kj_run *many[ABOVE_INOTIFY];
 
