@@ -19,7 +19,7 @@ typedef struct kj_run_info {
     int32_t pid; /* of the training process */
     const char *id;
     const char *name;
-    const char *dir;       /* folder of the doors */
+    const char *dir;       /* folder of the doors, or the mailbox */
     const char *framework; /* "" when not said */
     const char *study;     /* label, "" for a run outside a study */
     int64_t trial;         /* label, -1 for a run outside a study */
@@ -29,8 +29,8 @@ typedef struct kj_run_info {
 
 /*
  * The live runs, oldest first, of `runtime_dir` or, when that is NULL, of every place where a run
- * of this user may be. Doors of dead runs are removed on the way. No folder at all is an empty
- * list.
+ * of this user may be, and of the mailboxes in $KAJITORI_MAILBOX_DIR (runs of other hosts). Doors
+ * of dead runs are removed on the way. No folder at all is an empty list.
  */
 KJ_API int kj_run_list_load(const char *runtime_dir, kj_run_list **ret_list, kj_error *err);
 KJ_API void kj_run_list_free(kj_run_list *list);
@@ -72,7 +72,9 @@ typedef struct kj_client_options {
     }
 
 /* The same with options (may be NULL). A folder without a socket that has a mailbox is talked to
- * by that: the calls below are the same but slower, and "subscribe" is KJ_EUNSUPPORTED. */
+ * by that (docs/mailbox.md): the calls below are the same but slower, and "subscribe" is
+ * KJ_EUNSUPPORTED. A request that was not taken within its time-out is taken back. KJ_ENORUN when
+ * the run shows no sign of life. KJ_CLIENT_READ_ONLY is not enforced there. */
 KJ_API int kj_client_open_with(const char *dir, const kj_client_options *options,
                                kj_client **ret_client, kj_error *err);
 KJ_API void kj_client_close(kj_client *client);

@@ -102,7 +102,8 @@ KJ_API void kj_run_close(kj_run *run);
 /* The run's id, valid until kj_run_close. Any thread. */
 KJ_API const char *kj_run_id(const kj_run *run);
 
-/* The folder of the doors, "" when the run is deaf; valid until kj_run_close. Any thread. */
+/* The folder of the doors (without one, the mailbox), "" when the run is deaf; valid until
+ * kj_run_close. Any thread. */
 KJ_API const char *kj_run_dir(const kj_run *run);
 
 /*

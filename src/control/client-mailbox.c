@@ -42,8 +42,8 @@ typedef struct sent {
 struct kji_mail_way {
     int dir_fd;
     int in_fd;
-    int64_t stamp; /* of the newest name: later ones sort behind it */
-    char tail[9];  /* of all names of this client */
+    int64_t stamp;      /* of the newest name: later ones sort behind it */
+    char tail[9];       /* of all names of this client */
     double clock_ahead; /* of the file system's clock before our monotonic one, in seconds */
     int64_t alive_ms;   /* when to ask again whether it lives */
     sent *sent;
@@ -263,10 +263,8 @@ static int mail_receive(kj_client *client, int64_t deadline, kj_error *err)
     }
 }
 
-const kji_transport kji_transport_mailbox = {.send = mail_send,
-                                             .receive = mail_receive,
-                                             .take_back = mail_take_back,
-                                             .close = mail_close};
+const kji_transport kji_transport_mailbox = {
+    .send = mail_send, .receive = mail_receive, .take_back = mail_take_back, .close = mail_close};
 
 static int open_box(const char *dir, int *ret_fd, kj_error *err)
 {

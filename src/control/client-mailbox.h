@@ -9,8 +9,8 @@
 bool kji_mailbox_is_way_to(const char *dir);
 
 /*
- * Makes the mailbox of `dir` the transport of `client`, which is new. Nothing is asked: run.json has
- * what hello would say, and `alive` that somebody is there. KJ_ENORUN at once when nobody is,
+ * Makes the mailbox of `dir` the transport of `client`, which is new. Nothing is asked: run.json
+ * has what hello would say, and `alive` that somebody is there. KJ_ENORUN at once when nobody is,
  * KJ_EPROTO.
  */
 int kji_mailbox_connect(kj_client *client, const char *dir, int protocol, kj_error *err);
