@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What SteeringCallback does with checkpoint, evaluate, extend, prune, abort, leaving and resuming."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+from fits import FOR_EVER, STEPS, At, Guard, X, Y, fit, make_model, steering
+from test_keras_fits import Send, settled
+from training import last_json
+
+import kajitori
+from kajitori.keras import SteeringCallback
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.usefixtures("fresh_keras"),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_start(monkeypatch):
+    monkeypatch.delenv("KAJITORI_CHECKPOINT", raising=False)
+
+
+def results(verb):
+    return [
+        line.get("result")
+        for line in kajitori.journal()
+        if line.get("verb") == verb and line["state"] == "done"
+    ]
+
+
+def state_of(path):
+    with open(os.path.join(path, "state.json")) as file:
+        return json.load(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("checkpoint", {"step": 14, "epoch": 1, "batch": 4}),
+        ("checkpoint at=step:20", {"step": 20, "epoch": 2, "batch": 0}),
+        ("checkpoint at=epoch", {"step": 20, "epoch": 2, "batch": 0}),
+    ],
+)
+def test_a_checkpoint_knows_its_place_in_the_training(tmp_path, line, place):
+    folder = tmp_path / "checkpoints"
+    fit(make_model(), SteeringCallback(checkpoint_dir=folder), Send(line, step=13), epochs=3)
+    ((result,),) = [results("checkpoint")]
+    assert result["path"] == str(folder / f"step-{place['step']:08d}")
+    assert state_of(result["path"]) == {"format": 1} | place
+    assert os.listdir(folder) == [os.path.basename(result["path"])]
+
+
+def test_a_checkpoint_in_a_validation_is_one_of_the_whole_epoch(tmp_path):
+    cb = SteeringCallback(checkpoint_dir=tmp_path)
+    send = Send("checkpoint", hook="on_test_batch_begin", step=2)
+    fit(make_model(), cb, send, epochs=1, validate=True)
+    assert state_of(results("checkpoint")[0]["path"])["epoch"] == 1
+
+
+def test_a_second_checkpoint_of_a_step_takes_the_place_of_the_first(tmp_path):
+    cb = SteeringCallback(checkpoint_dir=tmp_path / "c")
+    fit(make_model(), cb, Send("checkpoint", "checkpoint"), epochs=1)
+    first, second = results("checkpoint")
+    assert first == second
+    assert sorted(os.listdir(first["path"])) == ["model.weights.h5", "state.json"]
+    assert len(os.listdir(tmp_path / "c")) == 1
+
+
+def test_without_a_folder_a_checkpoint_is_refused_with_the_reason():
+    lines = ("checkpoint", "stop save=yes", "pause level=leave", "evaluate", "extend epochs=2")
+    reasons = {}
+
+    class Ask(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            with kajitori.connect() as client:
+                for line in lines:
+                    with pytest.raises(kajitori.RejectedError) as caught:
+                        client.send(line)
+                    reasons[line] = str(caught.value)
+
+    model = make_model()
+    model.fit(X, Y, verbose=0, callbacks=[SteeringCallback(), Ask()])
+    for line in lines[:3]:
+        assert "no checkpoint_dir" in reasons[line]
+    assert "no evaluation_data" in reasons["evaluate"]
+    assert "number of epochs is fixed" in reasons["extend epochs=2"]
+
+
+def test_a_checkpoint_of_ones_own(tmp_path):
+    def save(cb):
+        cb.model.save(tmp_path / "own.keras")
+        return tmp_path / "own.keras"
+
+    fit(make_model(), SteeringCallback(commands={"checkpoint": save}), Send("stop save=yes"))
+    assert results("stop")[0]["checkpoint"]["path"] == str(tmp_path / "own.keras")
+    assert (tmp_path / "own.keras").exists()
+
+
+def test_a_checkpoint_that_fails_leaves_the_training_and_no_rubbish(tmp_path):
+    model = make_model()
+
+    def fail(path):
+        raise OSError("the disk is full")
+
+    model.save_weights = fail
+    cb = SteeringCallback(checkpoint_dir=tmp_path / "c")
+    _, guard = fit(model, cb, Send("stop save=yes"), epochs=1)
+    assert guard.batches == STEPS
+    assert "disk is full" in settled("stop")[0][3]
+    assert os.listdir(tmp_path / "c") == []
+
+
+def test_evaluate_acts_at_the_end_of_the_epoch_and_leaves_its_metrics_alone():
+    def train(*lines):
+        keras.utils.set_random_seed(0)
+        cb = SteeringCallback(evaluation_data=(X, Y))
+        return fit(make_model(), cb, Send(*lines), epochs=2, validate=True, shuffle=False)[0]
+
+    alone, evaluated = train(), train("evaluate")
+    assert alone.history == evaluated.history
+    (metrics,) = results("evaluate")
+    assert metrics["loss"] == pytest.approx(evaluated.history["val_loss"][0])
+    (at,) = {line["at"] for line in kajitori.journal() if line.get("verb") == "evaluate"}
+    assert at == "epoch"
+
+
+@pytest.mark.parametrize(
+    ("line", "skips", "tests", "said"),
+    [
+        ("stop validate=no", False, 5, "skipped"),
+        ("stop validate=yes", True, STEPS, "runs to its end"),
+        ("stop", True, 5, "skipped"),
+        ("stop", False, STEPS, "runs to its end"),
+        ("prune validate=no", False, 5, "skipped"),
+    ],
+)
+def test_a_stop_during_the_validation_says_what_becomes_of_it(line, skips, tests, said):
+    cb = SteeringCallback(skip_validation=skips)
+    send = Send(line, hook="on_test_batch_begin", step=4)
+    _, guard = fit(make_model(), cb, send, validate=True)
+    assert (guard.batches, guard.tests) == (STEPS, tests)
+    (end,) = [r for verb in ("stop", "prune") for r in results(verb)]
+    assert end == {"validation": said}
+    assert cb.pruned is line.startswith("prune")
+
+
+def test_abort_leaves_fit_at_once_and_closes_the_run():
+    cb = SteeringCallback()
+    guard = Guard()
+    ended = []
+    last = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ended.append(epoch))
+    with pytest.raises(kajitori.Aborted) as caught:
+        make_model().fit(
+            X, Y, batch_size=8, epochs=9, verbose=0, callbacks=[guard, last, cb, Send("abort")]
+        )
+    assert caught.value.code == cb.run.exit_status == 77
+    assert (guard.batches, ended) == (4, [])
+    assert cb.run.closed
+    assert kajitori.runs() == []
+    assert kajitori.journal()[-1]["ending"] == "abort"
+
+
+def test_abort_in_a_run_of_ones_own_leaves_the_run_to_its_owner():
+    with kajitori.Run() as run:
+        with pytest.raises(kajitori.Aborted):
+            fit(make_model(), SteeringCallback(run=run), Send("abort"), epochs=2)
+        assert not run.closed
+        assert run.ending == "abort"
+
+
+def leave(folder, line, **options):
+    """A fit that leaves; the path of its checkpoint."""
+    with pytest.raises(kajitori.Left):
+        fit(make_model(), SteeringCallback(checkpoint_dir=folder), Send(line, step=13), **options)
+    assert kajitori.runs() == []
+    return kajitori.journal()[-1]["checkpoint"]["path"]
+
+
+def test_leaving_and_going_on_is_the_training_that_never_left(tmp_path, monkeypatch):
+    """With data in a fixed order, and at the end of an epoch, to the last bit."""
+    options = {"epochs": 4, "shuffle": False}
+    keras.utils.set_random_seed(0)
+    whole = make_model()
+    fit(whole, **options)
+
+    keras.utils.set_random_seed(0)
+    path = leave(tmp_path, "pause level=leave at=epoch", **options)
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", path)
+    cb, model = SteeringCallback(checkpoint_dir=tmp_path), make_model()
+    assert (cb.resumed_from, cb.initial_epoch) == (path, 2)
+    history, guard = fit(model, cb, **options)
+    assert history.epoch == [2, 3]
+    assert guard.batches == 2 * STEPS
+    assert cb.step == 4 * STEPS, "steps go on"
+    for weights, expected in zip(model.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(weights, expected)
+
+    history, _ = fit(model, cb, epochs=1)
+    assert history.epoch == [0], "a checkpoint is taken up once"
+
+
+def test_leaving_in_the_middle_of_an_epoch_begins_it_anew(tmp_path, monkeypatch):
+    path = leave(tmp_path, "pause level=leave", epochs=4)
+    assert state_of(path) == {"format": 1, "step": 14, "epoch": 1, "batch": 4}
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", path)
+    cb = SteeringCallback(checkpoint_dir=tmp_path)
+    history, _ = fit(make_model(), cb, epochs=4)
+    assert history.epoch == [1, 2, 3]
+    assert cb.step == 14 + 3 * STEPS
+
+
+def test_a_checkpoint_of_another_folder_is_not_ours(tmp_path, monkeypatch):
+    path = leave(tmp_path / "a", "pause level=leave", epochs=4)
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", path)
+    cb = SteeringCallback(checkpoint_dir=tmp_path / "b")
+    assert (cb.resumed_from, cb.initial_epoch) == ("", 0)
+    history, _ = fit(make_model(), cb, epochs=1)
+    assert history.epoch == [0]
+
+
+def test_a_checkpoint_that_is_gone_is_an_error_and_no_fresh_start(tmp_path, monkeypatch):
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", str(tmp_path / "step-00000007"))
+    with pytest.raises(FileNotFoundError):
+        fit(make_model(), SteeringCallback(checkpoint_dir=tmp_path), epochs=1)
+    assert kajitori.runs() == []
+
+
+def test_a_cell_whose_fit_was_interrupted_is_executed_again(tmp_path):
+    path = tmp_path / "ctl"
+    os.mkfifo(path)
+
+    def interrupt(batch, logs):
+        raise KeyboardInterrupt
+
+    first = SteeringCallback(fifo=path)
+    with pytest.raises(KeyboardInterrupt):
+        fit(make_model(), first, keras.callbacks.LambdaCallback(on_train_batch_end=interrupt))
+    assert not first.run.closed, "fit does not tell callbacks of exceptions"
+
+    def echo():
+        with open(path, "w") as fifo:
+            fifo.write("stop\n")
+
+    second = SteeringCallback(fifo=path)
+    fit(make_model(), second, At(echo), epochs=FOR_EVER)
+    assert first.run.closed
+    assert second.run.should_stop
+
+
+def test_the_methods_of_a_client(tmp_path):
+    code = """
+saved = c.checkpoint()["result"]["path"]
+metrics = c.evaluate()["result"]
+c.set({"lr": 0.5}, at="epoch")
+ended = c.prune(rule="median", value=3.0, threshold=1.0, validate=False)
+print(json.dumps([saved, metrics, ended["args"]["rule"]]))"""
+    sender = At(steering(code.strip()))
+    cb = SteeringCallback(checkpoint_dir=tmp_path, evaluation_data=(X, Y))
+    fit(make_model(), cb, sender)
+    saved, metrics, rule = last_json(sender.process)
+    assert os.path.dirname(saved) == str(tmp_path)
+    assert set(metrics) == {"loss", "mae"}
+    assert rule == "median"
+    assert cb.pruned
+    assert cb.run.exit_status == 76
