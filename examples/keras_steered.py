@@ -5,6 +5,9 @@ python keras_steered.py --fifo ctl &
 kajitori status
 kajitori set lr=1e-4
 kajitori send 'save path=now.keras'
+kajitori checkpoint
+kajitori pause --level leave --at epoch
+kajitori resume
 echo stop > ctl
 """
 
@@ -26,6 +29,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--fifo", help="take commands from a FIFO at this path too")
 parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--lr", type=float, default=0.001, help="learning rate of Adam")
+parser.add_argument("--checkpoints", default="checkpoints", help="folder for checkpoints")
 args = parser.parse_args()
 
 keras.utils.set_random_seed(0)
@@ -51,7 +55,14 @@ def save(callback, path):
     return {"path": os.path.abspath(path)}
 
 
-steering = SteeringCallback(fifo=args.fifo, commands={"save": (save, {"path": str})})
+steering = SteeringCallback(
+    fifo=args.fifo,
+    commands={"save": (save, {"path": str})},
+    checkpoint_dir=args.checkpoints,
+    evaluation_data=(x[1400:], y[1400:]),
+)
+if steering.resumed_from:
+    print(f"goes on from {steering.resumed_from} with epoch {steering.initial_epoch}", flush=True)
 history = model.fit(
     x[:1400],
     y[:1400],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs that the documents and the demo show."""
 
+import os
 import re
 import subprocess
 import sys
@@ -12,13 +13,14 @@ import kajitori
 EXAMPLES = TOP / "examples"
 
 
-def start(tmp_path, script, *args):
+def start(tmp_path, script, *args, **environment):
     return subprocess.Popen(
         [sys.executable, EXAMPLES / script, *map(str, args)],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | environment,
     )
 
 
@@ -65,6 +67,23 @@ def test_keras_steered_by_fifo_and_socket(tmp_path):
         r"stopped \(enough\) after \d+ epochs, \d+ steps: val_accuracy 0\.\d+\n", out
     )
     assert [line["verb"] for line in applied()] == ["set", "save", "stop"]
+
+
+def test_keras_steered_leaves_and_goes_on(tmp_path):
+    process = start(tmp_path, "keras_steered.py", "--epochs", 1000000)
+    with connected(process) as client:
+        client.pause("leave", at="epoch", wait="accepted")
+        assert process.wait(PATIENCE) == kajitori.Left().code
+    saved = kajitori.journal()[-1]["checkpoint"]
+    process = start(
+        tmp_path, "keras_steered.py", "--epochs", 1000000, KAJITORI_CHECKPOINT=saved["path"]
+    )
+    with connected(process) as client:
+        assert client.evaluate(timeout=PATIENCE)["result"]["accuracy"] > 0.1
+        client.stop(wait="applied", timeout=PATIENCE)
+        out = finish(process)
+    epoch = saved["step"] // 44
+    assert out.startswith(f"goes on from {saved['path']} with epoch {epoch}\nstopped after ")
 
 
 def test_keras_steered_left_alone(tmp_path):
