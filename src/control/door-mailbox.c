@@ -298,15 +298,13 @@ static void answer_line(kji_mailbox *box, kj_run *run, const letter *mail, kji_m
     int r = kji_run_submit_line(run, &sender, line, size, NULL, &record, &err);
     if (r > 0 && kji_record_goes_on(record, &seq))
         follow(box, answer, *n_items, seq);
-    kji_run_unlock(run);
-    if (r == 0)
-        return;
-    if ((*n_items)++)
+    if (r != 0 && (*n_items)++)
         kji_strbuf_putc(out, ',');
     if (r < 0)
         kji_rpc_error(out, id, r, err.message, record);
-    else
+    else if (r > 0)
         kji_rpc_result(out, id, record);
+    kji_run_unlock(run); /* a record shares parts with its command */
 }
 
 static void answer_lines(kji_mailbox *box, kj_run *run, const letter *mail)
