@@ -268,3 +268,16 @@ def test_a_schedule_is_taken_in_before_the_first_step(tmp_path):
         while not run.begin_step(step):
             step += 1
     assert (step, run.stop_reason) == (7, "planned")
+
+
+def test_commands_come_through_a_mailbox_too(tmp_path):
+    with kajitori.Run(mailbox=tmp_path / "box") as run:
+        new = tmp_path / "box" / "new"
+        new.write_text("stop reason=posted\n")
+        new.rename(tmp_path / "box" / run.id / "in" / "1.txt")
+        while not run.poll():
+            pass
+        assert run.stop_reason == "posted"
+    assert [line["door"] for line in kajitori.journal() if line.get("state") == "applied"] == [
+        "mailbox"
+    ]
