@@ -113,12 +113,13 @@ static int connect_again(const char *id, kj_client **ret_client)
     return r;
 }
 
-/* The same until it answers or is gone. */
+/* The same until it answers or is gone. Never at once: it may take connections only to end them. */
 static int reconnect(const char *id, kj_client **ret_client)
 {
     const struct timespec pause = {0, TRY_AGAIN_MS * 1000000};
     bool said = false;
     for (;;) {
+        nanosleep(&pause, NULL);
         int r = connect_again(id, ret_client);
         if (r == 0 && (r = subscribe(*ret_client, NULL)) < 0)
             kj_client_close(*ret_client);
@@ -127,7 +128,6 @@ static int reconnect(const char *id, kj_client **ret_client)
         if (!said)
             cli_note("the connection to %s is lost; trying again", id);
         said = true;
-        nanosleep(&pause, NULL);
     }
 }
 

@@ -135,7 +135,8 @@ KJ_API int kj_journal_read(const char *state_dir, const char *prefix, kj_journal
 
 /*
  * The run.json of a run that has left a journal, found as by kj_journal_read: *ret_json and
- * *ret_run_id are for kj_free. KJ_ENORUN, KJ_EAMBIGUOUS, KJ_EIO, KJ_EDATA.
+ * *ret_run_id are for kj_free. KJ_EPERM when it is not ours, or others may write there: what it
+ * says may be started again. KJ_ENORUN, KJ_EAMBIGUOUS, KJ_EIO, KJ_EDATA.
  */
 KJ_API int kj_past_run_load(const char *state_dir, const char *prefix, char **ret_json,
                             char **ret_run_id, kj_error *err);

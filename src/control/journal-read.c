@@ -319,6 +319,20 @@ int kj_journal_read(const char *state_dir, const char *prefix, kj_journal_fn fn,
     return r;
 }
 
+/* What is read here may be started again: nobody else may have been able to write it. */
+static int check_is_ours(const past_run *past, kj_error *err)
+{
+    struct stat st, above;
+    if (fstat(past->dir_fd, &st) < 0 || fstatat(past->dir_fd, "..", &above, 0) < 0)
+        return kji_fail_errno(err, KJ_EIO, errno, "%s", past->path);
+    if (st.st_uid != geteuid() || (above.st_uid != geteuid() && above.st_uid != 0))
+        return kji_fail(err, KJ_EPERM, "%s belongs to another user", past->path);
+    if (st.st_mode & 022 || (above.st_mode & 022 && !(above.st_mode & S_ISVTX)))
+        return kji_fail(err, KJ_EPERM, "others may write to %s, or to the folder that it is in",
+                        past->path);
+    return 0;
+}
+
 int kj_past_run_load(const char *state_dir, const char *prefix, char **ret_json, char **ret_run_id,
                      kj_error *err)
 {
@@ -327,6 +341,9 @@ int kj_past_run_load(const char *state_dir, const char *prefix, char **ret_json,
     KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
     size_t size;
     int r = find_past_run(state_dir, prefix, &past, err);
+    if (r < 0)
+        return r;
+    r = check_is_ours(&past, err);
     if (r < 0)
         return r;
     r = kji_read_file(past.dir_fd, "run.json", RUN_JSON_LIMIT, &text, &size, err);

@@ -220,6 +220,39 @@ static void test_a_journal_folder_open_to_others(void **state)
     expect_no_journal("open to others");
 }
 
+/* What is started again must have been written by us. */
+static void test_a_past_run_that_others_may_have_written(void **state)
+{
+    (void)state;
+    char *json = NULL, *id = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    fix_open(NULL, KJ_RUN_STRICT);
+    fix_close();
+    static const struct {
+        const char *folder;
+        mode_t mode;
+        int expected;
+    } cases[] = {
+        {"state/runs/test", 0755, 0},        {"state/runs/test", 0777, KJ_EPERM},
+        {"state/runs/test", 0720, KJ_EPERM}, {"state/runs/test", 0700, 0},
+        {"state/runs", 0777, KJ_EPERM},      {"state/runs", 01777, 0},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        assert_int_equal(chmod(path_of(cases[k].folder), cases[k].mode), 0);
+        int r = kj_past_run_load(fix.state, "test", &json, &id, &err);
+        assert_int_equal(r, cases[k].expected);
+        if (r == 0) {
+            kj_free(json);
+            kj_free(id);
+        }
+    }
+    if (geteuid() != 0)
+        return;
+    assert_int_equal(chown(path_of("state/runs/test"), 54321, 54321), 0);
+    assert_int_equal(kj_past_run_load(fix.state, "test", &json, &id, &err), KJ_EPERM);
+    assert_non_null(strstr(err.message, "belongs to another user"));
+}
+
 static void test_a_run_json_that_is_a_link_is_replaced(void **state)
 {
     (void)state;
@@ -245,6 +278,7 @@ int main(void)
         TEST(test_a_journal_that_is_a_link),
         TEST(test_a_journal_that_is_a_fifo),
         TEST(test_a_journal_folder_open_to_others),
+        TEST(test_a_past_run_that_others_may_have_written),
         TEST(test_a_run_json_that_is_a_link_is_replaced),
     };
     return cmocka_run_group_tests_name("links", tests, NULL, NULL);

@@ -90,6 +90,16 @@ VERBS = {
     "set": ["set", "lr=1"],
     "send": ["send", "help"],
     "send own": ["send", "tick n=1"],
+    "ping": ["ping"],
+    "params": ["params"],
+    "note": ["note", "digits-1", "hello"],
+    "checkpoint": ["checkpoint"],
+    "evaluate": ["evaluate"],
+    "extend": ["extend", "epochs=1"],
+    "prune": ["prune"],
+    "abort": ["abort"],
+    "pause leave": ["pause", "--level", "leave"],
+    "group": ["status", "--all"],
 }
 MEMORY = 400 << 20
 
