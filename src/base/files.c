@@ -147,7 +147,8 @@ int kji_open_dir(const char *path, bool private_dir, int *ret_fd, kj_error *err)
 
 bool kji_is_refusal(int errnum)
 {
-    return errnum == EPERM || errnum == EOPNOTSUPP || errnum == ENOSYS || errnum == EINVAL;
+    return errnum == EPERM || errnum == EOPNOTSUPP || errnum == ENOSYS || errnum == EINVAL ||
+           errnum == EIO; /* so do some in FUSE */
 }
 
 bool kji_is_network_path(const char *path)

@@ -138,13 +138,13 @@ int kji_mailbox_open(kji_mailbox *box, const char *dir, kj_error *err)
     if (r >= 0)
         r = keep_folder(&box->dir_fd, dir, ".", err);
     if (r >= 0)
-        r = keep_folder(&in_fd, dir, "in", err);
-    if (r >= 0)
-        r = keep_folder(&box->out_fd, dir, "out", err);
-    if (r >= 0)
         r = take_lock(box, err);
     if (r >= 0)
         r = check_free(box, err);
+    if (r >= 0)
+        r = keep_folder(&in_fd, dir, "in", err);
+    if (r >= 0)
+        r = keep_folder(&box->out_fd, dir, "out", err);
     if (r < 0) {
         free_box(box);
         return kji_fail_prefix(err, r, "no mailbox");
@@ -665,6 +665,15 @@ static void say_ended(const kji_mailbox *box, kj_run *run)
     utimensat(box->dir_fd, "alive", NULL, AT_SYMLINK_NOFOLLOW);
 }
 
+/* An open file may keep its folder, on network file systems: so the lock is let go of before that
+ * goes, and after all else, since a new run of this id may wait for it. */
+static void remove_box(kji_mailbox *box)
+{
+    kji_mail_empty(box->dir_fd);
+    kji_forks_close(&box->lock_fd);
+    kji_mail_remove(AT_FDCWD, box->dir);
+}
+
 void kji_mailbox_done(kji_mailbox *box, kj_run *run)
 {
     if (!box->dir)
@@ -678,6 +687,6 @@ void kji_mailbox_done(kji_mailbox *box, kj_run *run)
     if (box->is_begun && has_answers)
         say_ended(box, run);
     else if (!box->is_gone)
-        kji_mail_remove(AT_FDCWD, box->dir);
+        remove_box(box);
     free_box(box);
 }

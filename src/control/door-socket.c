@@ -64,6 +64,7 @@ int kji_socket_open(kji_socket_door *door, int dir_fd, const char *dir, kj_error
     if (!is_bound && kji_is_refusal(errno)) {
         r = kji_fail_errno(err, KJ_EUNSUPPORTED, errno, "the file system refuses sockets");
         kji_closep(&door->fd);
+        unlinkat(dir_fd, door->name, 0); /* some make a regular file all the same */
         return r;
     }
     if (!is_bound || fchmodat(dir_fd, door->name, 0600, 0) < 0 || listen(door->fd, BACKLOG) < 0) {

@@ -142,6 +142,7 @@ int kji_mail_check_alive(int dir_fd, struct json_object *run_json, double now, k
 
 static void empty_folder(int dir_fd, const char *name)
 {
+    char mail_name[KJI_MAIL_NAME_MAX + 1];
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *listing = fd < 0 ? NULL : fdopendir(fd);
     if (!listing) {
@@ -149,20 +150,26 @@ static void empty_folder(int dir_fd, const char *name)
         return;
     }
     for (struct dirent *item; (item = readdir(listing));)
-        unlinkat(fd, item->d_name, 0);
+        if (*item->d_name == '.' || kji_mail_kind_of(item->d_name, mail_name) != KJI_MAIL_OTHER)
+            unlinkat(fd, item->d_name, 0);
     closedir(listing);
     unlinkat(dir_fd, name, AT_REMOVEDIR);
 }
 
+void kji_mail_empty(int dir_fd)
+{
+    empty_folder(dir_fd, "in");
+    empty_folder(dir_fd, "out");
+    unlinkat(dir_fd, "run.json", 0);
+    unlinkat(dir_fd, "alive", 0);
+}
+
 void kji_mail_remove(int dir_fd, const char *name)
 {
-    static const char *const files[] = {"run.json", "alive", "lock"};
     KJI_CLEANUP(kji_closep) int fd = -1;
     if (kji_mail_open_folder(dir_fd, name, &fd, NULL) < 0)
         return;
-    empty_folder(fd, "in");
-    empty_folder(fd, "out");
-    for (size_t k = 0; k < sizeof files / sizeof *files; k++)
-        unlinkat(fd, files[k], 0);
+    kji_mail_empty(fd);
+    unlinkat(fd, "lock", 0);
     unlinkat(dir_fd, name, AT_REMOVEDIR);
 }

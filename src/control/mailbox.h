@@ -44,7 +44,10 @@ int kji_mail_check_alive(int dir_fd, struct json_object *run_json, double now, k
 /* Seconds since `alive` was renewed; of a mailbox without it, since something was in it at all. */
 double kji_mail_silence(int dir_fd, double now);
 
-/* Removes the mailbox dir_fd/name with the files that belong there. Anything else keeps it. */
+/* Removes all that belongs there but for the lock: files that were renamed into it or are written
+ * by the run. Anything else stays, and keeps its folder. */
+void kji_mail_empty(int dir_fd);
+/* Removes the mailbox dir_fd/name. */
 void kji_mail_remove(int dir_fd, const char *name);
 
 #endif

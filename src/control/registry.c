@@ -238,6 +238,15 @@ static bool is_listed(const kj_run_list *list, const run_entry *entry)
     return false;
 }
 
+/* Whether the folder was made by a run of its name, and is not somebody's own in and out. */
+static bool is_mailbox_of(int box_fd, const run_entry *entry)
+{
+    const char *id = kji_json_string(entry->json, "id");
+    return id && strcmp(id, entry->id) == 0 &&
+           json_object_object_get_ex(entry->json, "protocol", NULL) &&
+           faccessat(box_fd, "alive", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 /* *now is that of kji_mail_clock, 0 as long as nobody has asked. */
 static int load_mailbox(kj_run_list *list, const char *root, int root_fd, const char *id,
                         double *now, kj_error *err)
@@ -255,9 +264,10 @@ static int load_mailbox(kj_run_list *list, const char *root, int root_fd, const 
     bool is_live = kji_mail_check_alive(box_fd, entry->json, *now, NULL) >= 0;
     if (is_live && !is_listed(list, entry))
         return add_entry(list, entry, err);
-    free_entry(entry);
-    if (!is_live && kji_mail_silence(box_fd, *now) > KJI_MAIL_KEPT_S)
+    if (!is_live && is_mailbox_of(box_fd, entry) &&
+        kji_mail_silence(box_fd, *now) > KJI_MAIL_KEPT_S)
         kji_mail_remove(root_fd, id);
+    free_entry(entry);
     return 0;
 }
 

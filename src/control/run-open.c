@@ -215,7 +215,7 @@ static int open_doors(kj_run *run, bool may_lack, kj_error *err)
     int r = kji_fifo_open_own(&run->helper.ctl, place->dir_fd, place->dir, err);
     if (r == KJ_EUNSUPPORTED && may_lack) {
         kji_fifo_done(&run->helper.ctl);
-        unlinkat(place->dir_fd, "ctl", 0); /* one that was made and does not deliver */
+        unlinkat(place->dir_fd, "ctl", 0); /* what was made all the same */
         r = 0;
     }
     for (size_t k = 0; r >= 0 && k < 2; k++) {

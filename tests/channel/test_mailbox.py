@@ -51,11 +51,8 @@ def state_of(folder, name, state):
 
 def drop(folder, name, line):
     """As the documentation tells people to do it."""
-    subprocess.run(
-        ["sh", "-ec", 'printf "%s\\n" "$2" > "$0/in/.$1" && mv "$0/in/.$1" "$0/in/$1.txt"']
-        + [str(folder), name, line],
-        check=True,
-    )
+    put = 'printf "%s\\n" "$2" > "$0/in/.$1" && mv "$0/in/.$1" "$0/in/$1.txt"'
+    subprocess.run(["sh", "-ec", put, str(folder), name, line], check=True)
 
 
 def test_a_shell_stops_a_training(place, box):
