@@ -34,8 +34,9 @@ enum {
 
 /* Where a command came from. */
 typedef struct kji_sender {
-    const char *door; /* "ctl", "fifo", "socket" */
-    int64_t uid;      /* -1: not known */
+    const char
+        *door;   /* "ctl", "fifo", "socket", "monitor", "mailbox", "signal", "schedule", "run" */
+    int64_t uid; /* -1: not known */
     int64_t pid;
     bool only_looks;  /* its questions arm nothing at the training */
     kji_flood *flood; /* of a FIFO; NULL where the sender waits for each answer, as at the socket */

@@ -3,7 +3,9 @@
  * The handler may run in any thread at any moment, so it touches nothing but atomic words, and
  * wakes whoever serves the doors by a write to an eventfd; the command is sent from there. What the
  * signal did before is kept in `slots`, for good: some other handler may have kept ours as the one
- * to hand on to, and call it long after the run.
+ * to hand on to, and call it long after the run. When a later run finds such a handler in place,
+ * each would hand on to the other for ever; who comes back to us that way gets what the handler was
+ * put in the place of.
  *
  * SA_RESTART: a first signal asks for nothing that a system call of the program should be broken
  * off for. Where the next one goes to the handler from before, that one's own choice is put in
@@ -22,6 +24,7 @@
 #include <signal.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 /* Those that end a program by default, and that no fault of the program raises. */
 static const struct {
@@ -33,11 +36,15 @@ static const struct {
 enum { N_KNOWN = sizeof known / sizeof *known };
 
 typedef struct signal_slot {
-    struct sigaction before;
-    bool is_ending; /* constant while the handler is installed by a run */
-    int n_came;     /* atomic, all below: of this run */
-    int is_caught;  /* and its command not sent yet */
-    int pid;        /* who sent it, -1: not known */
+    struct sigaction before; /* the newest run */
+    struct sigaction below;  /* before that, when it was another */
+    bool has_below;          /* then `before` may hand on to us */
+    bool is_known;           /* there was a run */
+    int handing_on;          /* atomic: the thread that is in `before`, 0: none */
+    bool is_ending;          /* constant while the handler is installed by a run */
+    int n_came;              /* atomic, all below: of this run */
+    int is_caught;           /* and its command not sent yet */
+    int pid;                 /* who sent it, -1: not known */
     int64_t uid;
 } signal_slot;
 
@@ -82,15 +89,26 @@ static void act_by_default(int number)
     kill(getpid(), number); /* it comes when the handler returns, if not before */
 }
 
-static void act_as_before(const signal_slot *slot, int number, siginfo_t *info, void *context)
+static void act_as(const struct sigaction *before, int number, siginfo_t *info, void *context)
 {
-    const struct sigaction *before = &slot->before;
     if (before->sa_flags & SA_SIGINFO)
         before->sa_sigaction(number, info, context);
     else if (before->sa_handler == SIG_DFL)
         act_by_default(number);
     else if (before->sa_handler != SIG_IGN)
         before->sa_handler(number);
+}
+
+static void act_as_before(signal_slot *slot, int number, siginfo_t *info, void *context)
+{
+    int outer = __atomic_exchange_n(&slot->handing_on, gettid(), __ATOMIC_RELAXED);
+    act_as(&slot->before, number, info, context);
+    __atomic_store_n(&slot->handing_on, outer, __ATOMIC_RELAXED);
+}
+
+static bool has_come_back(const signal_slot *slot)
+{
+    return slot->has_below && __atomic_load_n(&slot->handing_on, __ATOMIC_RELAXED) == gettid();
 }
 
 static void note(signal_slot *slot, const siginfo_t *info, kj_run *run)
@@ -124,12 +142,26 @@ static void on_signal(int number, siginfo_t *info, void *context)
 {
     int errnum = errno;
     signal_slot *slot = find_slot(number);
-    int turn = slot ? take_turn(slot, info, number) : 1;
-    if (turn == 2)
+    bool comes_back = slot && has_come_back(slot);
+    int turn = slot && !comes_back ? take_turn(slot, info, number) : 1;
+    if (comes_back)
+        act_as(&slot->below, number, info, context);
+    else if (turn == 2)
         act_as_before(slot, number, info, context);
     else if (turn > 2)
         act_by_default(number);
     errno = errnum;
+}
+
+static void keep_before(signal_slot *slot, const struct sigaction *now)
+{
+    bool is_another = slot->is_known && now->sa_sigaction != slot->before.sa_sigaction;
+    if (is_another)
+        slot->below = slot->before;
+    slot->has_below |= is_another;
+    slot->before = *now;
+    slot->is_known = true;
+    __atomic_store_n(&slot->handing_on, 0, __ATOMIC_RELAXED); /* who was in it jumped out */
 }
 
 static void install_all(kj_run *run)
@@ -139,7 +171,7 @@ static void install_all(kj_run *run)
         signal_slot *slot = find_slot(item->number);
         struct sigaction now;
         if (!is_in_place(item->number, &now))
-            slot->before = now;
+            keep_before(slot, &now);
         slot->is_ending = item->is_ending;
         __atomic_store_n(&slot->n_came, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&slot->is_caught, 0, __ATOMIC_RELAXED);
@@ -158,7 +190,7 @@ int kji_signals_take(kj_run *run, kj_error *err)
                         "signals=\"%.100s\": another run of this process has the signals",
                         run->signals.spec);
     owner_pid = getpid();
-    run->signals.are_ours = true;
+    __atomic_store_n(&run->signals.are_ours, true, __ATOMIC_RELEASE);
     install_all(run);
     return 0;
 }
@@ -177,7 +209,7 @@ void kji_signals_give_back(kj_run *run)
 {
     if (!run->signals.are_ours)
         return;
-    run->signals.are_ours = false;
+    __atomic_store_n(&run->signals.are_ours, false, __ATOMIC_RELAXED);
     __atomic_store_n(&owner, NULL, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&n_inside, __ATOMIC_SEQ_CST))
         sched_yield();
@@ -188,7 +220,7 @@ void kji_signals_forked(kj_run *run)
 {
     if (!run->signals.are_ours)
         return;
-    run->signals.are_ours = false;
+    __atomic_store_n(&run->signals.are_ours, false, __ATOMIC_RELAXED);
     __atomic_store_n(&owner, NULL, __ATOMIC_SEQ_CST);
     __atomic_store_n(&n_inside, 0, __ATOMIC_SEQ_CST); /* of threads that are not here */
     restore_all(run);
@@ -217,7 +249,8 @@ static void submit(kj_run *run, const kji_signal *item, const signal_slot *slot)
 
 void kji_signals_submit(kj_run *run)
 {
-    for (size_t k = 0; run->signals.are_ours && k < run->signals.n; k++) {
+    bool are_ours = __atomic_load_n(&run->signals.are_ours, __ATOMIC_ACQUIRE);
+    for (size_t k = 0; are_ours && k < run->signals.n; k++) {
         signal_slot *slot = find_slot(run->signals.item[k].number);
         if (!__atomic_exchange_n(&slot->is_caught, 0, __ATOMIC_ACQUIRE))
             continue;

@@ -18,7 +18,7 @@ typedef struct kji_signals {
     char *spec; /* as given, NULL: none */
     kji_signal *item;
     size_t n;
-    bool are_ours; /* handlers are installed */
+    bool are_ours; /* atomic: handlers are installed */
 } kji_signals;
 
 /* Reads "INT,TERM,USR1=checkpoint,HUP=stop save=yes"; NULL and "" are none. KJ_EARG says what would

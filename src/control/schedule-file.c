@@ -46,39 +46,18 @@ static void refuse(refused_lines *refusals, const char *path, size_t number, con
     refusals->n++;
 }
 
-/* KJ_EREJECTED with the reason. */
-static int take_line(kj_run *run, const char *text, size_t size, kj_error *err)
-{
-    kji_command *command = NULL;
-    kji_text_line line;
-    struct json_object *record = NULL;
-    kji_sender sender = {.door = "schedule", .uid = -1, .pid = -1};
-    int r = kji_text_line_parse(text, size, &line, err);
-    if (r == 0)
-        return 0;
-    if (r > 0) {
-        r = kji_command_from_text(&line, &command, err);
-    } else {
-        command = kji_command_new();
-        if (command)
-            kji_command_keep_line(command, text, size);
-    }
-    if (!command)
-        return kji_fail_memory(err);
-    r = kji_run_submit(run, command, &sender, r, &record, err);
-    json_object_put(record);
-    return r;
-}
-
 static void take_lines(kj_run *run, const kji_schedule_file *file, refused_lines *refusals)
 {
+    const kji_sender sender = {.door = "schedule", .uid = -1, .pid = -1};
     size_t number = 1;
     for (const char *at = file->text, *end = at + file->size; at < end; number++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((newline ? newline : end) - at);
+        struct json_object *record = NULL;
         kj_error why = KJ_ERROR_INIT;
-        if (take_line(run, at, size, &why) < 0)
+        if (kji_run_submit_line(run, &sender, at, size, NULL, &record, &why) < 0)
             refuse(refusals, file->path, number, &why);
+        json_object_put(record);
         at += size + 1;
     }
 }

@@ -250,6 +250,37 @@ static void test_a_handler_that_outlives_its_run(void **state)
     assert_int_equal(n_handled, 2);
 }
 
+static struct sigaction kept; /* by the handler below */
+
+static void hand_on(int number, siginfo_t *info, void *context)
+{
+    n_handled += 100;
+    kept.sa_sigaction(number, info, context);
+}
+
+/* A handler that hands on to ours stays when its run is gone, and is there when the next one comes.
+ */
+static void test_two_that_hand_on_to_each_other(void **state)
+{
+    (void)state;
+    struct sigaction theirs = {.sa_flags = SA_SIGINFO};
+    theirs.sa_sigaction = hand_on;
+    signal(SIGUSR2, handle);
+    open_with("USR2", 0);
+    sigaction(SIGUSR2, &theirs, &kept);
+    fix_close();
+    open_with("USR2", 0);
+    raise(SIGUSR2);
+    fix_wait_seq(1);
+    assert_int_equal(n_handled, 0);
+    raise(SIGUSR2);
+    assert_int_equal(n_handled, 101);
+    fix_close();
+    raise(SIGUSR2); /* to theirs, and once more by way of ours */
+    assert_int_equal(n_handled, 302);
+    signal(SIGUSR2, SIG_DFL);
+}
+
 static void test_no_handler_unless_asked_for(void **state)
 {
     (void)state;
@@ -342,6 +373,7 @@ int main(void)
 #endif
         TEST(test_all_is_as_it_was_after_the_run),
         TEST(test_a_handler_that_outlives_its_run),
+        TEST(test_two_that_hand_on_to_each_other),
         TEST(test_no_handler_unless_asked_for),
         TEST(test_before_the_run_listens_nothing_is_taken),
         TEST(test_one_run_of_a_process_has_the_signals),
