@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The other side of the channel: find runs and talk to them. docs/protocol.md specifies what goes
- * over the socket; results and events are handed over as its JSON texts.
+ * over the socket; results and events are handed over as its JSON texts. A list and a client are
+ * for one thread at a time; a client is not for both sides of a fork. Every call may fail with
+ * KJ_EMEM.
  */
 #ifndef KAJITORI_CLIENT_H
 #define KAJITORI_CLIENT_H
@@ -94,8 +96,10 @@ KJ_API void kj_client_set_interrupt(kj_client *client, int (*look)(void *userdat
 /*
  * One request and its answer. `params_json` is an object, or NULL. timeout_ms < 0 waits for ever.
  * *ret_json: the JSON-RPC result, for kj_free. KJ_EREJECTED etc. with the run's own message when it
- * answers with an error, KJ_ETIMEOUT, KJ_EENDED when the run ended meanwhile. Events that arrive
- * meanwhile are kept for kj_client_next_event.
+ * answers with an error, KJ_ETIMEOUT, KJ_EENDED when the run ended meanwhile, KJ_EARG for params
+ * that are no object, KJ_EPROTO for an answer that is none: then the connection is of no further
+ * use. Events that arrive meanwhile are kept for kj_client_next_event, the newest 4096; those that
+ * are left out become one event "gap".
  */
 KJ_API int kj_client_call(kj_client *client, const char *method, const char *params_json,
                           int timeout_ms, char **ret_json, kj_error *err);

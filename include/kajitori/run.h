@@ -16,11 +16,11 @@
  *     }
  *     kj_run_close(run);
  *
- * A helper thread owns the doors (FIFO, socket) and answers questions at once, also while the
- * training is inside a long call. Commands that change something are carried out in the thread that
- * calls kj_run_begin_step, kj_run_poll or kj_run_end_epoch, and only there: callbacks (setters,
- * verbs) never run anywhere else. kj_run_poll costs one atomic load while there is nothing to do,
- * kj_run_begin_step a store and two.
+ * A helper thread owns the doors (FIFO, sockets, mailbox) and answers questions at once, also while
+ * the training is inside a long call. Commands that change something are carried out in the thread
+ * that calls kj_run_begin_step, kj_run_poll or kj_run_end_epoch, and only there: callbacks
+ * (setters, verbs) never run anywhere else. kj_run_poll costs one atomic load while there is
+ * nothing to do, kj_run_begin_step a store and two.
  *
  * All functions of one run are for one thread, the training thread, unless said otherwise. Inside a
  * callback the safe points below carry nothing out, and kj_run_close must not be called. After
@@ -195,7 +195,7 @@ KJ_API void kj_run_set_phase(kj_run *run, const char *phase);
 /*
  * Reports metric `tag` (1 to 512 bytes of UTF-8) at `step`. NaN and infinities are values. It
  * reaches status and those who watch; a slow reader loses the oldest reports and is told so, the
- * training never waits. KJ_EARG for an empty or too long tag.
+ * training never waits. KJ_EARG for another tag, KJ_ERANGE for the 1025th.
  */
 KJ_API int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_error *err);
 
@@ -236,7 +236,7 @@ typedef struct kj_param {
 } kj_param;
 
 /* Registers a parameter, calls its getter once. Strings are copied. KJ_EEXIST for a name that is
- * taken, KJ_EARG, or the getter's error. */
+ * taken, KJ_EARG, KJ_ERANGE for more than 1024, or the getter's error. */
 KJ_API int kj_run_add_param(kj_run *run, const kj_param *param, kj_error *err);
 
 typedef struct kj_call kj_call;
@@ -278,7 +278,7 @@ typedef struct kj_verb {
 } kj_verb;
 
 /* Registers an own verb. Strings are copied. KJ_EEXIST for a name that is taken (the built-in ones
- * too), KJ_EARG. */
+ * too), KJ_EARG, KJ_ERANGE for more than 256. */
 KJ_API int kj_run_add_verb(kj_run *run, const kj_verb *verb, kj_error *err);
 
 /* A standard verb (checkpoint, evaluate, extend, pause) that this program cannot do, and the reason
@@ -295,7 +295,8 @@ KJ_API const char *kj_call_get_args_json(const kj_call *call);
 KJ_API int64_t kj_call_get_step(const kj_call *call);
 KJ_API int64_t kj_call_get_epoch(const kj_call *call);
 
-/* Sets the result that the sender sees, any JSON text. KJ_EDATA when it is not JSON. */
+/* Sets the result that the sender sees, any JSON text. KJ_EDATA when it is not JSON, KJ_ERANGE for
+ * more than 65536 bytes. */
 KJ_API int kj_call_set_result(kj_call *call, const char *json, kj_error *err);
 
 /*

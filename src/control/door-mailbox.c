@@ -16,6 +16,7 @@
 #include "files.h"
 #include "forks.h"
 #include "json.h"
+#include "letter.h"
 #include "mask.h"
 #include "mem.h"
 #include "rpc.h"
@@ -38,6 +39,8 @@ enum {
     LOOK_MS = 2000,
     NAMES_AT_ONCE = 1024, /* listed in one look */
     FILES_AT_ONCE = 64,   /* and taken */
+    EVENTS_AT_ONCE = 64,  /* taken while the run's lock is held */
+    FIRST_LOOKS = 2000,   /* for what is stale */
     LAST_LOOKS = 64,      /* when the run ends */
     REFUSALS_SAID = 100,
     STALE_SHOWN = 1024,
@@ -46,14 +49,9 @@ enum {
 
 typedef char mail_file[KJI_MAIL_FILE_SIZE];
 
-/* What was found in one file. */
-typedef struct letter {
-    char name[KJI_MAIL_NAME_MAX + 1];
-    int kind;
-    char *text;
-    size_t size;
-    int64_t uid;
-} letter;
+/* Of a look. LATER: something is there that could not be read now, for example without a descriptor
+ * left; nothing tells when it can be. */
+enum outcome { ALL_TAKEN, MORE, LATER };
 
 void kji_mailbox_init(kji_mailbox *box)
 {
@@ -185,7 +183,9 @@ static void stop_following(kji_mailbox *box, size_t answer)
             box->follow[kept++] = box->follow[k];
     box->n_follow = kept;
     json_object_put(box->answer[answer].json);
+    box->followed_bytes -= box->answer[answer].size;
     box->answer[answer].json = NULL;
+    box->answer[answer].size = 0;
     box->answer[answer].n_followed = 0;
 }
 
@@ -260,13 +260,18 @@ static void stop_reading(kji_mailbox *box, kj_run *run)
 static void finish_answer(kji_mailbox *box, kj_run *run, kji_mail_answer *answer,
                           const kji_strbuf *text)
 {
+    bool has_room = !text->failed && box->followed_bytes + text->size <= KJI_MAIL_FOLLOWED_BYTES;
     if (answer->n_followed &&
-        (text->failed || kji_json_parse(text->text, text->size, &answer->json, NULL) < 0))
+        (!has_room || kji_json_parse(text->text, text->size, &answer->json, NULL) < 0)) {
         stop_following(box, (size_t)(answer - box->answer));
+    } else if (answer->n_followed) {
+        answer->size = text->size;
+        box->followed_bytes += text->size;
+    }
     write_answer(box, run, answer, text->text, text->size);
 }
 
-static void answer_request(kji_mailbox *box, kj_run *run, const letter *mail)
+static void answer_request(kji_mailbox *box, kj_run *run, const kji_letter *mail)
 {
     kji_client asker = {
         .fd = -1, .door = "mailbox", .uid = mail->uid, .pid = -1, .out = KJI_STRBUF_INIT};
@@ -285,8 +290,9 @@ static void answer_request(kji_mailbox *box, kj_run *run, const letter *mail)
 }
 
 /* One line of NAME.txt: its answer goes to `out`. */
-static void answer_line(kji_mailbox *box, kj_run *run, const letter *mail, kji_mail_answer *answer,
-                        const char *line, size_t size, kji_strbuf *out, size_t *n_items)
+static void answer_line(kji_mailbox *box, kj_run *run, const kji_letter *mail,
+                        kji_mail_answer *answer, const char *line, size_t size, kji_strbuf *out,
+                        size_t *n_items)
 {
     const kji_sender sender = {.door = "mailbox", .uid = mail->uid, .pid = -1};
     KJI_CLEANUP(kji_json_putp)
@@ -307,7 +313,7 @@ static void answer_line(kji_mailbox *box, kj_run *run, const letter *mail, kji_m
     kji_run_unlock(run); /* a record shares parts with its command */
 }
 
-static void answer_lines(kji_mailbox *box, kj_run *run, const letter *mail)
+static void answer_lines(kji_mailbox *box, kj_run *run, const kji_letter *mail)
 {
     KJI_CLEANUP(kji_strbuf_done) kji_strbuf out = KJI_STRBUF_INIT;
     kji_mail_answer *answer = new_answer(box, mail->name);
@@ -331,7 +337,7 @@ static void answer_lines(kji_mailbox *box, kj_run *run, const letter *mail)
 }
 
 /* The answer to what was not read, or not obeyed. */
-static void answer_refused(kji_mailbox *box, kj_run *run, const letter *mail, const char *why)
+static void answer_refused(kji_mailbox *box, kj_run *run, const kji_letter *mail, const char *why)
 {
     KJI_CLEANUP(kji_strbuf_done) kji_strbuf out = KJI_STRBUF_INIT;
     bool is_list = mail->kind == KJI_MAIL_LINES;
@@ -341,98 +347,17 @@ static void answer_refused(kji_mailbox *box, kj_run *run, const letter *mail, co
     write_answer(box, run, new_answer(box, mail->name), out.text, out.size);
 }
 
-static void refuse(kji_mailbox *box, kj_run *run, const letter *mail, const char *why)
+static void refuse(kji_mailbox *box, kj_run *run, const kji_letter *mail)
 {
     box->n_refused++;
     if (box->n_refused <= REFUSALS_SAID)
         warn(run, "the file %s in the mailbox %s was removed unread: %s%s", mail->name, box->dir,
-             why, box->n_refused == REFUSALS_SAID ? "; further ones are not told of" : "");
-    answer_refused(box, run, mail, why);
+             mail->refusal,
+             box->n_refused == REFUSALS_SAID ? "; further ones are not told of" : "");
+    answer_refused(box, run, mail, mail->refusal);
 }
 
-/* NULL for a file that may be read. */
-static const char *fault_of(const struct stat *st)
-{
-    if (S_ISLNK(st->st_mode))
-        return "it is a symbolic link";
-    if (!S_ISREG(st->st_mode))
-        return "it is no regular file";
-    if (st->st_uid != geteuid() && st->st_uid != 0)
-        return "it belongs to another user";
-    if (st->st_nlink != 1)
-        return "it has a second name (hard link)";
-    if (st->st_size > KJI_MAIL_BYTES_MAX)
-        return "it has more than 65536 bytes";
-    return NULL;
-}
-
-static bool is_passing(int errnum)
-{
-    return errnum != ELOOP && errnum != EACCES && errnum != EPERM && errnum != ENXIO;
-}
-
-static int read_all(int fd, letter *mail, const char **why)
-{
-    ssize_t n;
-    mail->text = malloc(KJI_MAIL_BYTES_MAX + 1);
-    if (!mail->text)
-        return KJ_EMEM;
-    while ((n = read(fd, mail->text + mail->size, KJI_MAIL_BYTES_MAX + 1 - mail->size)) > 0)
-        mail->size += (size_t)n;
-    if (n < 0)
-        return KJ_EIO;
-    if (mail->size > KJI_MAIL_BYTES_MAX)
-        *why = "it has more than 65536 bytes";
-    return 0;
-}
-
-/* 0, with why it is refused in *why if it is; or an error after which it stays for the next look. A
- * device is not even opened. */
-static int read_mail(kji_mailbox *box, int in_fd, const char *file, letter *mail, const char **why)
-{
-    struct stat st;
-    if (fstatat(in_fd, file, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return KJ_EIO;
-    *why = fault_of(&st);
-    if (*why)
-        return 0;
-    kji_forks_open(&box->mail_fd, in_fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
-    if (box->mail_fd < 0) {
-        *why = "it cannot be read";
-        return is_passing(errno) ? KJ_EIO : 0;
-    }
-    int r = fstat(box->mail_fd, &st) < 0 ? KJ_EIO : 0;
-    if (r >= 0)
-        *why = fault_of(&st);
-    if (r >= 0 && !*why)
-        r = read_all(box->mail_fd, mail, why);
-    mail->uid = (int64_t)st.st_uid;
-    kji_forks_close(&box->mail_fd);
-    return r;
-}
-
-/* Whether it was there, and is no more. A folder with something in it gets a name that is left
- * alone. */
-static bool remove_mail(int in_fd, const char *file)
-{
-    KJI_CLEANUP(kji_freep) char *aside = kji_format(".refused-%s", file);
-    if (unlinkat(in_fd, file, 0) == 0)
-        return true;
-    if (errno != EISDIR && errno != EPERM)
-        return false;
-    return unlinkat(in_fd, file, AT_REMOVEDIR) == 0 ||
-           (aside && renameat(in_fd, file, in_fd, aside) == 0);
-}
-
-static size_t count_lines(const letter *mail)
-{
-    size_t n = 0;
-    for (size_t k = 0; k < mail->size; k++)
-        n += mail->text[k] == '\n' || k + 1 == mail->size;
-    return n;
-}
-
-static void say_stale(kj_run *run, const letter *mail)
+static void say_stale(kj_run *run, const kji_letter *mail)
 {
     KJI_CLEANUP(kji_freep) char *masked = kji_mask_text(mail->text, mail->size);
     struct json_object *fields = json_object_new_object();
@@ -441,15 +366,13 @@ static void say_stale(kj_run *run, const letter *mail)
     kji_run_event(run, "stale", fields);
 }
 
-static void act_upon(kji_mailbox *box, kj_run *run, letter *mail, const char *why)
+static void act_upon(kji_mailbox *box, kj_run *run, kji_letter *mail)
 {
     while (mail->kind == KJI_MAIL_REQUEST && mail->size &&
            strchr(" \t\r\n", mail->text[mail->size - 1]))
         mail->size--;
-    if (!why && mail->kind == KJI_MAIL_LINES && count_lines(mail) > KJI_MAIL_LINES_MAX)
-        why = "it has more than 1000 lines";
-    if (why) {
-        refuse(box, run, mail, why);
+    if (mail->refusal) {
+        refuse(box, run, mail);
     } else if (!box->is_begun) {
         say_stale(run, mail);
         answer_refused(box, run, mail, "it is from before this run began; send it again");
@@ -460,16 +383,17 @@ static void act_upon(kji_mailbox *box, kj_run *run, letter *mail, const char *wh
     }
 }
 
-static void take_mail(kji_mailbox *box, kj_run *run, int in_fd, const char *file)
+/* False: it cannot be read now, and is still there. */
+static bool take_mail(kji_mailbox *box, kj_run *run, int in_fd, const char *file)
 {
-    letter mail = {.size = 0};
-    const char *why = NULL;
-    mail.kind = kji_mail_kind_of(file, mail.name);
-    /* What is not ours to remove, or was taken back by its sender, is not obeyed. */
-    box->rest_ms = LOOK_FIRST_MS;
-    if (read_mail(box, in_fd, file, &mail, &why) >= 0 && remove_mail(in_fd, file))
-        act_upon(box, run, &mail, why);
-    free(mail.text);
+    kji_letter mail;
+    int r = kji_letter_take(&mail, &box->mail_fd, in_fd, file);
+    if (r > 0) {
+        box->rest_ms = LOOK_FIRST_MS;
+        act_upon(box, run, &mail);
+    }
+    kji_letter_done(&mail);
+    return r >= 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -496,30 +420,45 @@ static size_t list_mail(DIR *listing, mail_file **ret_files)
     return n;
 }
 
-/* Takes a part of what is there: true when there may be more. */
-static bool look(kji_mailbox *box, kj_run *run)
+/* Takes a part of what is there. */
+static enum outcome look(kji_mailbox *box, kj_run *run)
 {
     int in_fd = openat(box->dir_fd, "in", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (in_fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+    if (in_fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) {
         say_gone(box, run);
+        return ALL_TAKEN;
+    }
     DIR *listing = in_fd < 0 ? NULL : fdopendir(in_fd);
     if (!listing) {
         kji_closep(&in_fd);
-        return false;
+        return LATER;
     }
     mail_file *files;
     size_t n = list_mail(listing, &files);
+    enum outcome outcome = n > FILES_AT_ONCE ? MORE : ALL_TAKEN;
     for (size_t k = 0; k < n && k < FILES_AT_ONCE; k++)
-        take_mail(box, run, in_fd, files[k]);
+        if (!take_mail(box, run, in_fd, files[k]))
+            outcome = LATER;
     free(files);
     closedir(listing);
-    return n > FILES_AT_ONCE;
+    return outcome;
+}
+
+static enum outcome look_often(kji_mailbox *box, kj_run *run, int most)
+{
+    enum outcome outcome = ALL_TAKEN;
+    for (int k = 0; k < most && !box->is_gone; k++) {
+        outcome = look(box, run);
+        if (outcome != MORE)
+            break;
+    }
+    return outcome;
 }
 
 void kji_mailbox_take_rest(kji_mailbox *box, kj_run *run)
 {
-    for (int k = 0; box->dir && !box->is_gone && k < LAST_LOOKS && look(box, run); k++)
-        ;
+    if (box->dir)
+        look_often(box, run, LAST_LOOKS);
 }
 
 static void empty_out(const kji_mailbox *box)
@@ -547,7 +486,9 @@ static int write_json(const kji_mailbox *box, struct json_object *json, kj_error
 int kji_mailbox_begin(kji_mailbox *box, kj_run *run, kj_error *err)
 {
     empty_out(box);
-    kji_mailbox_take_rest(box, run);
+    if (look_often(box, run, FIRST_LOOKS) != ALL_TAKEN)
+        return kji_fail(err, KJ_EIO, "no mailbox: requests from before lie in %s/in; remove them",
+                        box->dir);
     int r = write_json(box, run->json, err);
     if (r >= 0)
         r = kji_write_file_atomic(box->dir_fd, "alive", "", 0, err);
@@ -588,8 +529,9 @@ int64_t kji_mailbox_attend(kji_mailbox *box, kj_run *run, int64_t now_ms)
     if (box->beat_ms <= now_ms)
         beat(box, run, now_ms);
     if (box->look_ms <= now_ms) {
-        bool more = look(box, run);
-        box->look_ms = more ? now_ms : box->watch < 0 ? now_ms + box->rest_ms : INT64_MAX;
+        enum outcome outcome = look(box, run);
+        bool again = outcome == LATER || box->watch < 0;
+        box->look_ms = outcome == MORE ? now_ms : again ? now_ms + box->rest_ms : INT64_MAX;
         box->rest_ms = 2 * box->rest_ms < LOOK_MS ? 2 * box->rest_ms : LOOK_MS;
     }
     return box->look_ms < box->beat_ms ? box->look_ms : box->beat_ms;
@@ -641,25 +583,38 @@ static void write_changed(kji_mailbox *box, kj_run *run)
     }
 }
 
+/* A part of what has happened; false at the end of it. */
+static bool note_some(kji_mailbox *box, kj_run *run)
+{
+    const kji_feed_event *event = NULL;
+    int kind;
+    kji_run_lock_second(run);
+    kji_feed_skip_lost(&run->feed, &box->cursor, KJI_FEED_COMMANDS);
+    for (int k = 0; k < EVENTS_AT_ONCE; k++) {
+        event = kji_feed_next(&run->feed, &box->cursor, &kind);
+        if (!event)
+            break;
+        note(box, event);
+    }
+    stop_reading(box, run);
+    kji_run_unlock(run);
+    return event && box->is_reader;
+}
+
 void kji_mailbox_push(kji_mailbox *box, kj_run *run)
 {
     if (!box->is_reader)
         return;
-    const kji_feed_event *event;
-    int kind;
-    kji_run_lock_second(run);
-    kji_feed_skip_lost(&run->feed, &box->cursor, KJI_FEED_COMMANDS);
-    while ((event = kji_feed_next(&run->feed, &box->cursor, &kind)))
-        note(box, event);
-    stop_reading(box, run);
-    kji_run_unlock(run);
+    while (note_some(box, run))
+        ;
     write_changed(box, run);
 }
 
 static void say_ended(const kji_mailbox *box, kj_run *run)
 {
     KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
-    json_object_deep_copy(run->json, &json, NULL);
+    if (json_object_deep_copy(run->json, &json, NULL) < 0)
+        return;
     json_object_object_add(json, "ended", kji_json_new_double(kji_wall_time()));
     write_json(box, json, NULL);
     utimensat(box->dir_fd, "alive", NULL, AT_SYMLINK_NOFOLLOW);

@@ -13,13 +13,14 @@
 
 enum {
     KJI_MAIL_ANSWERS_MAX = 1000,
-    KJI_MAIL_LINES_MAX = 1000,    /* of one file */
-    KJI_MAIL_FOLLOWED_MAX = 10000 /* commands whose further states are written */
+    KJI_MAIL_FOLLOWED_MAX = 10000,     /* commands whose further states are written */
+    KJI_MAIL_FOLLOWED_BYTES = 16 << 20 /* of the answers that these are in */
 };
 
 typedef struct kji_mail_answer {
     char name[KJI_MAIL_NAME_MAX + 1]; /* "": no longer ours */
     struct json_object *json;         /* while commands of it are under way */
+    size_t size;                      /* bytes of its text then, as it was first */
     size_t n_followed;
     bool is_changed; /* since it was written */
 } kji_mail_answer;
@@ -50,6 +51,7 @@ typedef struct kji_mailbox {
     size_t n_answers;        /* so far */
     kji_mail_follow *follow;
     size_t n_follow, follow_capacity;
+    size_t followed_bytes;
 } kji_mailbox;
 
 void kji_mailbox_init(kji_mailbox *box);

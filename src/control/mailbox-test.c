@@ -12,8 +12,10 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 static char root[80], box[96]; /* MAILBOX, MAILBOX/RUN-ID */
 
@@ -566,11 +568,62 @@ static void test_listing(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* Without a descriptor left a request waits for one, although nothing tells when there is one. */
+static void test_a_request_waits_for_a_descriptor(void **state)
+{
+    (void)state;
+    struct rlimit limit, low;
+    fix_open(NULL, KJ_RUN_THREADLESS);
+    put(".hidden", "ping\n", 5);
+    KJI_CLEANUP(kji_freep) char *from = kji_format("%s/in/.hidden", box);
+    KJI_CLEANUP(kji_freep) char *to = kji_format("%s/in/one.txt", box);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    low = limit;
+    int first_free = dup(0);
+    close(first_free);
+    low.rlim_cur = (rlim_t)first_free;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    int r = rename(from, to);
+    kji_mailbox *mailbox = &fix.run->helper.mailbox[KJI_MAILBOX_SHARED];
+    mailbox->look_ms = INT64_MAX; /* but for what inotify says now */
+    kji_helper_wait(&fix.run->helper, 0);
+    kji_helper_wait(&fix.run->helper, 0); /* looks, in vain */
+    setrlimit(RLIMIT_NOFILE, &limit);
+    assert_int_equal(r, 0);
+    assert_true(exists("in/one.txt"));
+    json_object_put(wait_answer("one", "done"));
+}
+
+static void test_however_many_are_stale(void **state)
+{
+    (void)state;
+    enum { MANY = 5000 };
+    fix_open(NULL, 0);
+    fix_close();
+    KJI_CLEANUP(kji_freep) char *in = kji_format("%s/in", box);
+    KJI_CLEANUP(kji_freep) char *out = kji_format("%s/out", box);
+    assert_int_equal(mkdir(box, 0700), 0);
+    assert_int_equal(mkdir(in, 0700), 0);
+    assert_int_equal(mkdir(out, 0700), 0);
+    KJI_CLEANUP(kji_closep) int fd = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int k = 0; k < MANY; k++) {
+        KJI_CLEANUP(kji_freep) char *file = kji_format("%06d.txt", k);
+        assert_int_equal(kji_write_file_atomic(fd, file, "set lr=0.75\n", 12, NULL), 0);
+    }
+    fix_open(NULL, 0);
+    put_lines("new", "ping");
+    json_object_put(wait_answer("new", "done"));
+    assert_int_equal(fix.run->last_seq, 1);
+    assert_false(exists("in/004999.txt"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_names),
         TEST(test_a_request_is_answered),
+        TEST(test_a_request_waits_for_a_descriptor),
+        TEST(test_however_many_are_stale),
         TEST(test_a_command_and_its_states),
         TEST(test_lines_of_text),
         TEST(test_order_is_that_of_names),
