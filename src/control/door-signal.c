@@ -21,6 +21,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <strings.h>

@@ -21,7 +21,6 @@
 #include <kajitori/run.h>
 
 #include <pthread.h>
-#include <sched.h>
 
 /* Bits of kj_run_cell.pending. */
 enum {
@@ -73,9 +72,11 @@ struct kj_run {
     struct kj_run *next_run; /* forks.c */
 
     pthread_mutex_t lock;
-    int n_waiting;   /* atomic: the training thread wants the lock */
-    bool is_waiting; /* the training thread waits for wake_fd */
-    int wake_fd;     /* eventfd: for the training thread that waits in a pause; -1 without helper */
+    int n_waiting; /* atomic: the training thread wants the lock */
+    pthread_cond_t has_had_it;
+    bool is_second_waiting; /* for the above */
+    bool is_waiting;        /* the training thread waits for wake_fd */
+    int wake_fd; /* eventfd: for the training thread that waits in a pause; -1 without helper */
 
     kji_command *queue; /* accepted, not yet carried out; by seq */
     kji_command **queue_end;
@@ -191,22 +192,28 @@ struct json_object *kji_run_status(kj_run *run);
 struct json_object *kji_run_describe_params(kj_run *run);
 
 /*
- * The lock, for the training thread; and for the helper, who stands back while the training waits:
+ * The lock, for the training thread; and for the helper, who lets the training have it first:
  * a mutex that is given back and taken again at once is hardly ever had by anybody else, and a busy
- * client must not hold the training.
+ * client must not hold the training. He sleeps meanwhile, since the training may have to wait for a
+ * processor, too.
  */
 static inline void kji_run_lock(kj_run *run)
 {
     __atomic_fetch_add(&run->n_waiting, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&run->lock);
     __atomic_fetch_sub(&run->n_waiting, 1, __ATOMIC_RELAXED);
+    if (run->is_second_waiting)
+        pthread_cond_signal(&run->has_had_it);
 }
 
 static inline void kji_run_lock_second(kj_run *run)
 {
-    while (__atomic_load_n(&run->n_waiting, __ATOMIC_RELAXED))
-        sched_yield();
     pthread_mutex_lock(&run->lock);
+    while (__atomic_load_n(&run->n_waiting, __ATOMIC_RELAXED)) {
+        run->is_second_waiting = true;
+        pthread_cond_wait(&run->has_had_it, &run->lock);
+    }
+    run->is_second_waiting = false;
 }
 
 static inline void kji_run_unlock(kj_run *run)
