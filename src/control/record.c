@@ -118,10 +118,11 @@ void kji_run_warn(kj_run *run, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    char *masked = kji_mask_text(text, strlen(text));
+    KJI_CLEANUP(kji_freep) char *masked = kji_mask_text(text, strlen(text));
+    struct json_object *clean = kji_json_new_text(masked, sizeof text);
     struct json_object *fields = json_object_new_object();
-    json_object_object_add(fields, "text", kji_json_new_text(masked, sizeof text));
-    keep_warning(run, masked);
+    keep_warning(run, clean ? strdup(json_object_get_string(clean)) : NULL);
+    json_object_object_add(fields, "text", clean);
     kji_run_event(run, "warning", fields);
 }
 

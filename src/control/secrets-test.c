@@ -159,6 +159,18 @@ static void test_answers_and_events_are_masked(void **state)
     close(other);
 }
 
+/* Warnings go where the program's own messages go: often a terminal. */
+static void test_warnings_are_masked_and_have_no_control_characters(void **state)
+{
+    (void)state;
+    setenv("KAJITORI_RUN_ID", "\x1b[2J token=hunter2x\x07", 1);
+    kj_run *run = fix_open_other(NULL, 0, NULL);
+    unsetenv("KAJITORI_RUN_ID");
+    assert_non_null(strstr(fix.log, " [2J token=***"));
+    assert_null(strpbrk(fix.log, "\x1b\x07"));
+    kj_run_close(run);
+}
+
 static void test_the_mask_is_no_value(void **state)
 {
     (void)state;
@@ -181,6 +193,7 @@ int main(void)
         TEST(test_what_cannot_be_read_or_done_is_masked),
         TEST(test_floods_and_stale_texts_are_masked),
         TEST(test_answers_and_events_are_masked),
+        TEST(test_warnings_are_masked_and_have_no_control_characters),
         TEST(test_the_mask_is_no_value),
     };
     return cmocka_run_group_tests_name("secrets", tests, NULL, NULL);
