@@ -6,6 +6,7 @@
  */
 #include "as-schedule.h"
 
+#include "members.h"
 #include "output.h"
 
 #include <stdlib.h>
@@ -33,19 +34,10 @@ typedef struct line {
     const char *odd;
 } line;
 
-static void *check_memory(void *pointer)
-{
-    if (!pointer) {
-        cli_error("out of memory");
-        exit(CLI_FAILED);
-    }
-    return pointer;
-}
-
 cli_schedule *cli_schedule_new(void)
 {
-    cli_schedule *schedule = check_memory(calloc(1, sizeof *schedule));
-    schedule->index_of = check_memory(json_object_new_object());
+    cli_schedule *schedule = cli_check_memory(calloc(1, sizeof *schedule));
+    schedule->index_of = cli_check_memory(json_object_new_object());
     return schedule;
 }
 
@@ -66,24 +58,6 @@ void cli_schedule_free(cli_schedule *schedule)
     json_object_put(schedule->index_of);
     free(schedule->items);
     free(schedule);
-}
-
-static struct json_object *member_of(struct json_object *object, const char *key)
-{
-    return json_object_is_type(object, json_type_object) ? json_object_object_get(object, key)
-                                                         : NULL;
-}
-
-static const char *string_of(struct json_object *object, const char *key)
-{
-    struct json_object *member = member_of(object, key);
-    return json_object_is_type(member, json_type_string) ? json_object_get_string(member) : NULL;
-}
-
-static int64_t int_of(struct json_object *object, const char *key, int64_t otherwise)
-{
-    struct json_object *member = member_of(object, key);
-    return json_object_is_type(member, json_type_int) ? json_object_get_int64(member) : otherwise;
 }
 
 static void put(line *to, const char *text)
@@ -172,8 +146,9 @@ static void put_args(line *to, struct json_object *args)
 static void put_at(line *to, struct json_object *record, bool explain)
 {
     char text[128];
-    const char *place = string_of(record, "place");
-    long long step = int_of(record, "step", -1), epoch = int_of(record, "epoch", -1);
+    const char *place = cli_member_text(record, "place");
+    long long step = cli_member_int(record, "step", -1),
+              epoch = cli_member_int(record, "epoch", -1);
     if (step < 0)
         snprintf(text, sizeof text, " at=now");
     else if (place && strcmp(place, "epoch") == 0)
@@ -189,11 +164,11 @@ static void put_at(line *to, struct json_object *record, bool explain)
 
 static void put_command(line *to, struct json_object *record, bool explain)
 {
-    const char *reason = string_of(record, "reason");
-    put(to, string_of(record, "verb"));
-    put_words(to, member_of(record, "words"));
-    put_args(to, member_of(record, "args"));
-    if (json_object_get_boolean(member_of(record, "save")))
+    const char *reason = cli_member_text(record, "reason");
+    put(to, cli_member_text(record, "verb"));
+    put_words(to, cli_member(record, "words"));
+    put_args(to, cli_member(record, "args"));
+    if (json_object_get_boolean(cli_member(record, "save")))
         put(to, " save=yes");
     if (reason && !strstr(reason, "***")) {
         put(to, " reason=");
@@ -205,7 +180,7 @@ static void put_command(line *to, struct json_object *record, bool explain)
 /* "# pause for=15m at=step:12: why", on one line whatever is in it. */
 static char *comment(const line *command, const char *why)
 {
-    char *text = check_memory(malloc(command->size + strlen(why) + 8));
+    char *text = cli_check_memory(malloc(command->size + strlen(why) + 8));
     int size = sprintf(text, "# %s: %s", command->text, why);
     char *clean = cli_clean(text, (size_t)size);
     free(text);
@@ -231,7 +206,7 @@ static bool is_question(const char *verb)
 static char *text_of(struct json_object *record, const char *verb, const char *state)
 {
     static const char *const timeless[] = {"pause", "resume", "note", NULL};
-    const char *error = string_of(record, "error");
+    const char *error = cli_member_text(record, "error");
     bool is_timeless = is_one_of(verb, timeless);
     line command = {.size = 0};
     put_command(&command, record, !is_timeless);
@@ -241,7 +216,7 @@ static char *text_of(struct json_object *record, const char *verb, const char *s
         return comment(&command, error ? error : "it failed");
     if (command.odd)
         return comment(&command, command.odd);
-    return check_memory(strdup(command.text));
+    return cli_check_memory(strdup(command.text));
 }
 
 static entry *find(cli_schedule *schedule, const char *seq_text, int64_t seq)
@@ -257,8 +232,8 @@ static entry *add_entry(cli_schedule *schedule, const char *seq_text, int64_t se
 {
     if (schedule->n == schedule->capacity) {
         schedule->capacity = schedule->capacity ? 2 * schedule->capacity : 64;
-        schedule->items =
-            check_memory(realloc(schedule->items, schedule->capacity * sizeof *schedule->items));
+        schedule->items = cli_check_memory(
+            realloc(schedule->items, schedule->capacity * sizeof *schedule->items));
     }
     json_object_object_add(schedule->index_of, seq_text,
                            json_object_new_int64((int64_t)schedule->n));
@@ -272,35 +247,35 @@ static bool is_effect(struct json_object *record, const char *verb, const char *
 {
     bool carried_out =
         strcmp(state, "applied") == 0 || strcmp(state, "done") == 0 || strcmp(state, "failed") == 0;
-    bool has_place = member_of(record, "step") != NULL; /* else nothing was left to do */
+    bool has_place = cli_member(record, "step") != NULL; /* else nothing was left to do */
     return carried_out && (has_place || strcmp(verb, "note") == 0) && !is_question(verb) &&
-           !json_object_get_boolean(member_of(record, "dry_run"));
+           !json_object_get_boolean(cli_member(record, "dry_run"));
 }
 
 /* Where the command saved a checkpoint, NULL when it did not. */
 static const char *saved_by(struct json_object *record)
 {
-    struct json_object *result = member_of(record, "result");
-    const char *path = string_of(member_of(result, "checkpoint"), "path");
-    return path ? path : string_of(result, "path");
+    struct json_object *result = cli_member(record, "result");
+    const char *path = cli_member_text(cli_member(result, "checkpoint"), "path");
+    return path ? path : cli_member_text(result, "path");
 }
 
 static void add_record(cli_schedule *schedule, struct json_object *record)
 {
-    const char *state = string_of(record, "state"), *verb = string_of(record, "verb");
-    const char *door = string_of(record, "door");
+    const char *state = cli_member_text(record, "state"), *verb = cli_member_text(record, "verb");
+    const char *door = cli_member_text(record, "door");
     const char *path = saved_by(record);
     if (!state || !verb || !is_effect(record, verb, state))
         return;
     char seq_text[24];
-    int64_t seq = int_of(record, "seq", -1);
+    int64_t seq = cli_member_int(record, "seq", -1);
     snprintf(seq_text, sizeof seq_text, "%lld", (long long)seq);
     entry *known = find(schedule, seq_text, seq);
     entry *mine = known ? known : add_entry(schedule, seq_text, seq);
     if (path && !mine->checkpoint)
-        mine->checkpoint = check_memory(strdup(path));
+        mine->checkpoint = cli_check_memory(strdup(path));
     /* Of another command, which does it again; what was recovered comes from the run, too. */
-    bool is_part = door && strcmp(door, "run") == 0 && !member_of(record, "recovered");
+    bool is_part = door && strcmp(door, "run") == 0 && !cli_member(record, "recovered");
     if (!is_part && (!known || strcmp(state, "failed") == 0)) {
         free(mine->text);
         mine->text = text_of(record, verb, state);
@@ -309,7 +284,7 @@ static void add_record(cli_schedule *schedule, struct json_object *record)
 
 static void begin(cli_schedule *schedule, struct json_object *run)
 {
-    const char *checkpoint = string_of(run, "checkpoint");
+    const char *checkpoint = cli_member_text(run, "checkpoint");
     size_t n = checkpoint ? schedule->n : 0;
     for (size_t k = n; k > 0; k--) {
         const char *saved = schedule->items[k - 1].checkpoint;
@@ -323,9 +298,9 @@ static void begin(cli_schedule *schedule, struct json_object *run)
 
 void cli_schedule_add(cli_schedule *schedule, struct json_object *record)
 {
-    const char *event = string_of(record, "event");
+    const char *event = cli_member_text(record, "event");
     if (event && strcmp(event, "run_started") == 0)
-        begin(schedule, member_of(record, "run"));
+        begin(schedule, cli_member(record, "run"));
     else if (!event)
         add_record(schedule, record);
 }

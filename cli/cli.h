@@ -89,6 +89,8 @@ typedef struct cli_settings {
 extern cli_settings cli;
 
 void cli_error(const char *format, ...) CLI_PRINTF(1, 2);
+/* `pointer`; NULL ends the process: there is no memory. */
+void *cli_check_memory(void *pointer);
 void cli_note(const char *format, ...) CLI_PRINTF(1, 2); /* not with --quiet */
 
 /* An error of the command line: the line, then where help is. Returns CLI_USAGE. */

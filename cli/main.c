@@ -49,6 +49,15 @@ void cli_error(const char *format, ...)
     va_end(args);
 }
 
+void *cli_check_memory(void *pointer)
+{
+    if (!pointer) {
+        cli_error("out of memory");
+        exit(CLI_FAILED);
+    }
+    return pointer;
+}
+
 void cli_note(const char *format, ...)
 {
     if (cli.quiet)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "match.h"
 
+#include "members.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,22 +69,16 @@ bool cli_match_parse(const char *text, cli_match *ret_match, char *problem, size
     return true;
 }
 
-static struct json_object *member_of(struct json_object *object, const char *name)
-{
-    return json_object_is_type(object, json_type_object) ? json_object_object_get(object, name)
-                                                         : NULL;
-}
-
 static struct json_object *find_metric(struct json_object *status, const char *tag)
 {
-    struct json_object *metrics = member_of(status, "metrics");
+    struct json_object *metrics = cli_member(status, "metrics");
     size_t n =
         json_object_is_type(metrics, json_type_array) ? json_object_array_length(metrics) : 0;
     for (size_t k = 0; k < n; k++) {
         struct json_object *metric = json_object_array_get_idx(metrics, k);
-        struct json_object *name = member_of(metric, "tag");
+        struct json_object *name = cli_member(metric, "tag");
         if (name && strcmp(json_object_get_string(name), tag) == 0)
-            return member_of(metric, "value");
+            return cli_member(metric, "value");
     }
     return NULL;
 }
@@ -90,12 +86,12 @@ static struct json_object *find_metric(struct json_object *status, const char *t
 static struct json_object *find_value(const char *name, struct json_object *status,
                                       struct json_object *run)
 {
-    struct json_object *value = member_of(member_of(status, "params"), name);
+    struct json_object *value = cli_member(cli_member(status, "params"), name);
     if (!value)
         value = find_metric(status, name);
     if (!value)
-        value = member_of(status, name);
-    return value ? value : member_of(run, name);
+        value = cli_member(status, name);
+    return value ? value : cli_member(run, name);
 }
 
 /* Numbers, and the strings that stand for those which JSON cannot write. */

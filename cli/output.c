@@ -13,15 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static void *check_memory(void *pointer)
-{
-    if (!pointer) {
-        cli_error("out of memory");
-        exit(CLI_FAILED);
-    }
-    return pointer;
-}
-
 char *cli_number_text(double value, char text[CLI_NUMBER_TEXT])
 {
     if (isnan(value))
@@ -44,10 +35,10 @@ struct json_object *cli_json_double(double value)
 {
     char text[CLI_NUMBER_TEXT];
     if (isnan(value))
-        return check_memory(json_object_new_string("NaN"));
+        return cli_check_memory(json_object_new_string("NaN"));
     if (isinf(value))
-        return check_memory(json_object_new_string(value < 0 ? "-Infinity" : "Infinity"));
-    return check_memory(json_object_new_double_s(value, cli_number_text(value, text)));
+        return cli_check_memory(json_object_new_string(value < 0 ? "-Infinity" : "Infinity"));
+    return cli_check_memory(json_object_new_double_s(value, cli_number_text(value, text)));
 }
 
 char *cli_time_text(double seconds, char text[32])
@@ -99,7 +90,7 @@ static bool is_unsafe(unsigned code)
 
 char *cli_clean(const char *text, size_t size)
 {
-    char *clean = check_memory(malloc(size + 1)), *to = clean;
+    char *clean = cli_check_memory(malloc(size + 1)), *to = clean;
     for (size_t k = 0; k < size;) {
         unsigned code;
         size_t length = decode((const unsigned char *)text + k, size - k, &code);
@@ -140,14 +131,14 @@ static void put_json_text(const char *text)
 
 static const char *json_text(struct json_object *value)
 {
-    return check_memory((void *)json_object_to_json_string_ext(
+    return cli_check_memory((void *)json_object_to_json_string_ext(
         value, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE));
 }
 
 char *cli_cell_text(struct json_object *value)
 {
     if (!value)
-        return check_memory(strdup("-"));
+        return cli_check_memory(strdup("-"));
     if (json_object_is_type(value, json_type_string))
         return cli_clean(json_object_get_string(value), (size_t)json_object_get_string_len(value));
     const char *text = json_text(value);
@@ -212,7 +203,7 @@ static void put_yaml_key(const char *key)
         fputs(key, stdout);
         return;
     }
-    struct json_object *name = check_memory(json_object_new_string(key));
+    struct json_object *name = cli_check_memory(json_object_new_string(key));
     put_json_text(json_text(name));
     json_object_put(name);
 }
@@ -343,10 +334,10 @@ static int count_columns(const char *const *columns)
 
 cli_table *cli_table_new(const char *const *columns)
 {
-    cli_table *table = check_memory(calloc(1, sizeof *table));
+    cli_table *table = cli_check_memory(calloc(1, sizeof *table));
     table->columns = columns;
     table->n_columns = count_columns(columns);
-    table->rows = check_memory(json_object_new_array());
+    table->rows = cli_check_memory(json_object_new_array());
     return table;
 }
 
@@ -365,7 +356,7 @@ bool cli_table_is_empty(const cli_table *table)
 
 void cli_table_add_row(cli_table *table)
 {
-    struct json_object *row = check_memory(json_object_new_object());
+    struct json_object *row = cli_check_memory(json_object_new_object());
     for (int k = 0; k < table->n_columns; k++)
         json_object_object_add(row, table->columns[k], NULL);
     json_object_array_add(table->rows, row);
@@ -384,12 +375,12 @@ void cli_table_set(cli_table *table, int column, struct json_object *value)
 
 void cli_table_set_text(cli_table *table, int column, const char *text)
 {
-    cli_table_set(table, column, check_memory(json_object_new_string(text)));
+    cli_table_set(table, column, cli_check_memory(json_object_new_string(text)));
 }
 
 void cli_table_set_int(cli_table *table, int column, int64_t value)
 {
-    cli_table_set(table, column, check_memory(json_object_new_int64(value)));
+    cli_table_set(table, column, cli_check_memory(json_object_new_int64(value)));
 }
 
 void cli_table_set_double(cli_table *table, int column, double value)
@@ -549,7 +540,7 @@ void cli_stream_begin(const char *const *columns, const int *widths)
 
 static void put_object_row(const char *const *columns, struct json_object *const *row)
 {
-    struct json_object *object = check_memory(json_object_new_object());
+    struct json_object *object = cli_check_memory(json_object_new_object());
     for (int c = 0; columns[c]; c++)
         json_object_object_add(object, columns[c], json_object_get(row[c]));
     if (cli.format == CLI_JSON) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relaunch.h"
 
+#include "members.h"
 #include "output.h"
 
 #include <ctype.h>
@@ -35,52 +36,31 @@ typedef struct argument {
     size_t prefix;           /* bytes before the mask */
 } argument;
 
-static void *check_memory(void *pointer)
-{
-    if (!pointer) {
-        cli_error("out of memory");
-        exit(CLI_FAILED);
-    }
-    return pointer;
-}
-
-static struct json_object *member_of(struct json_object *object, const char *key)
-{
-    return json_object_is_type(object, json_type_object) ? json_object_object_get(object, key)
-                                                         : NULL;
-}
-
-static const char *string_of(struct json_object *object, const char *key)
-{
-    struct json_object *member = member_of(object, key);
-    return json_object_is_type(member, json_type_string) ? json_object_get_string(member) : NULL;
-}
-
 static void keep_checkpoint(past *run, const char *path)
 {
     if (!path)
         return;
     free(run->checkpoint);
-    run->checkpoint = check_memory(strdup(path));
+    run->checkpoint = cli_check_memory(strdup(path));
 }
 
 /* `line` is the journal's. */
 static void look_at(past *run, struct json_object *line)
 {
-    const char *event = string_of(line, "event"), *verb = string_of(line, "verb");
+    const char *event = cli_member_text(line, "event"), *verb = cli_member_text(line, "verb");
     if (event && strcmp(event, "run_started") == 0) {
-        struct json_object *started = member_of(line, "run");
+        struct json_object *started = cli_member(line, "run");
         free(run->checkpoint);
         run->checkpoint = NULL;
         run->has_ended = false;
-        keep_checkpoint(run, string_of(started, "checkpoint"));
+        keep_checkpoint(run, cli_member_text(started, "checkpoint"));
     } else if (event && strcmp(event, "run_ended") == 0) {
-        const char *ending = string_of(line, "ending");
+        const char *ending = cli_member_text(line, "ending");
         run->has_ended = true;
         snprintf(run->ending, sizeof run->ending, "%s", ending ? ending : "");
-        keep_checkpoint(run, string_of(member_of(line, "checkpoint"), "path"));
+        keep_checkpoint(run, cli_member_text(cli_member(line, "checkpoint"), "path"));
     } else if (verb && strcmp(verb, "checkpoint") == 0) {
-        keep_checkpoint(run, string_of(member_of(line, "result"), "path"));
+        keep_checkpoint(run, cli_member_text(cli_member(line, "result"), "path"));
     }
 }
 
@@ -182,9 +162,9 @@ static char *reveal(const argument *arg, size_t k)
     const char *whole = *arg->whole ? getenv(arg->whole) : arg->text;
     const char *value = *arg->variable ? getenv(arg->variable) : NULL;
     if (whole)
-        return check_memory(strdup(whole));
+        return cli_check_memory(strdup(whole));
     if (value) {
-        char *text = check_memory(malloc(arg->prefix + strlen(value) + 1));
+        char *text = cli_check_memory(malloc(arg->prefix + strlen(value) + 1));
         sprintf(text, "%.*s%s", (int)arg->prefix, arg->text, value);
         return text;
     }
@@ -243,7 +223,7 @@ static void print_command(const past *run, const char *cwd, struct json_object *
 /* The recorded command line; NULL with the reason printed. */
 static struct json_object *recorded_argv(const past *run)
 {
-    struct json_object *argv = member_of(run->run, "argv");
+    struct json_object *argv = cli_member(run->run, "argv");
     size_t n = json_object_is_type(argv, json_type_array) ? json_object_array_length(argv) : 0;
     for (size_t k = 0; k < n; k++)
         if (!json_object_is_type(json_object_array_get_idx(argv, k), json_type_string))
@@ -265,7 +245,7 @@ static void free_words(char **words)
 static char **reveal_all(struct json_object *argv)
 {
     size_t n = json_object_array_length(argv);
-    char **words = check_memory(calloc(n + 1, sizeof *words));
+    char **words = cli_check_memory(calloc(n + 1, sizeof *words));
     for (size_t k = 0; k < n; k++) {
         argument arg = describe(argv, k);
         words[k] = reveal(&arg, k);
@@ -305,7 +285,7 @@ static char *output_path(const char *id)
         below = places[k].below;
     }
     root = root ? root : "/";
-    char *path = check_memory(malloc(strlen(root) + strlen(below) + strlen(id) + 32));
+    char *path = cli_check_memory(malloc(strlen(root) + strlen(below) + strlen(id) + 32));
     sprintf(path, "%s%s/runs/%s/output.log", root, below, id);
     return path;
 }
@@ -363,7 +343,7 @@ static int start(const past *run, const char *cwd, char **words, unsigned flags)
 
 static int relaunch(const past *run, unsigned flags)
 {
-    const char *cwd = string_of(run->run, "cwd");
+    const char *cwd = cli_member_text(run->run, "cwd");
     struct json_object *argv = recorded_argv(run);
     int status = argv ? check_ending(run, flags) : CLI_FAILED;
     if (status != CLI_DONE)
