@@ -146,9 +146,8 @@ static void put_args(line *to, struct json_object *args)
 static void put_at(line *to, struct json_object *record, bool explain)
 {
     char text[128];
-    const char *place = cli_member_text(record, "place");
-    long long step = cli_member_int(record, "step", -1),
-              epoch = cli_member_int(record, "epoch", -1);
+    const char *place = cli_text_of(record, "place");
+    long long step = cli_int_of(record, "step", -1), epoch = cli_int_of(record, "epoch", -1);
     if (step < 0)
         snprintf(text, sizeof text, " at=now");
     else if (place && strcmp(place, "epoch") == 0)
@@ -164,11 +163,11 @@ static void put_at(line *to, struct json_object *record, bool explain)
 
 static void put_command(line *to, struct json_object *record, bool explain)
 {
-    const char *reason = cli_member_text(record, "reason");
-    put(to, cli_member_text(record, "verb"));
-    put_words(to, cli_member(record, "words"));
-    put_args(to, cli_member(record, "args"));
-    if (json_object_get_boolean(cli_member(record, "save")))
+    const char *reason = cli_text_of(record, "reason");
+    put(to, cli_text_of(record, "verb"));
+    put_words(to, cli_member_of(record, "words"));
+    put_args(to, cli_member_of(record, "args"));
+    if (json_object_get_boolean(cli_member_of(record, "save")))
         put(to, " save=yes");
     if (reason && !strstr(reason, "***")) {
         put(to, " reason=");
@@ -206,7 +205,7 @@ static bool is_question(const char *verb)
 static char *text_of(struct json_object *record, const char *verb, const char *state)
 {
     static const char *const timeless[] = {"pause", "resume", "note", NULL};
-    const char *error = cli_member_text(record, "error");
+    const char *error = cli_text_of(record, "error");
     bool is_timeless = is_one_of(verb, timeless);
     line command = {.size = 0};
     put_command(&command, record, !is_timeless);
@@ -247,35 +246,35 @@ static bool is_effect(struct json_object *record, const char *verb, const char *
 {
     bool carried_out =
         strcmp(state, "applied") == 0 || strcmp(state, "done") == 0 || strcmp(state, "failed") == 0;
-    bool has_place = cli_member(record, "step") != NULL; /* else nothing was left to do */
+    bool has_place = cli_member_of(record, "step") != NULL; /* else nothing was left to do */
     return carried_out && (has_place || strcmp(verb, "note") == 0) && !is_question(verb) &&
-           !json_object_get_boolean(cli_member(record, "dry_run"));
+           !json_object_get_boolean(cli_member_of(record, "dry_run"));
 }
 
 /* Where the command saved a checkpoint, NULL when it did not. */
 static const char *saved_by(struct json_object *record)
 {
-    struct json_object *result = cli_member(record, "result");
-    const char *path = cli_member_text(cli_member(result, "checkpoint"), "path");
-    return path ? path : cli_member_text(result, "path");
+    struct json_object *result = cli_member_of(record, "result");
+    const char *path = cli_text_of(cli_member_of(result, "checkpoint"), "path");
+    return path ? path : cli_text_of(result, "path");
 }
 
 static void add_record(cli_schedule *schedule, struct json_object *record)
 {
-    const char *state = cli_member_text(record, "state"), *verb = cli_member_text(record, "verb");
-    const char *door = cli_member_text(record, "door");
+    const char *state = cli_text_of(record, "state"), *verb = cli_text_of(record, "verb");
+    const char *door = cli_text_of(record, "door");
     const char *path = saved_by(record);
     if (!state || !verb || !is_effect(record, verb, state))
         return;
     char seq_text[24];
-    int64_t seq = cli_member_int(record, "seq", -1);
+    int64_t seq = cli_int_of(record, "seq", -1);
     snprintf(seq_text, sizeof seq_text, "%lld", (long long)seq);
     entry *known = find(schedule, seq_text, seq);
     entry *mine = known ? known : add_entry(schedule, seq_text, seq);
     if (path && !mine->checkpoint)
         mine->checkpoint = cli_check_memory(strdup(path));
     /* Of another command, which does it again; what was recovered comes from the run, too. */
-    bool is_part = door && strcmp(door, "run") == 0 && !cli_member(record, "recovered");
+    bool is_part = door && strcmp(door, "run") == 0 && !cli_member_of(record, "recovered");
     if (!is_part && (!known || strcmp(state, "failed") == 0)) {
         free(mine->text);
         mine->text = text_of(record, verb, state);
@@ -284,7 +283,7 @@ static void add_record(cli_schedule *schedule, struct json_object *record)
 
 static void begin(cli_schedule *schedule, struct json_object *run)
 {
-    const char *checkpoint = cli_member_text(run, "checkpoint");
+    const char *checkpoint = cli_text_of(run, "checkpoint");
     size_t n = checkpoint ? schedule->n : 0;
     for (size_t k = n; k > 0; k--) {
         const char *saved = schedule->items[k - 1].checkpoint;
@@ -298,9 +297,9 @@ static void begin(cli_schedule *schedule, struct json_object *run)
 
 void cli_schedule_add(cli_schedule *schedule, struct json_object *record)
 {
-    const char *event = cli_member_text(record, "event");
+    const char *event = cli_text_of(record, "event");
     if (event && strcmp(event, "run_started") == 0)
-        begin(schedule, cli_member(record, "run"));
+        begin(schedule, cli_member_of(record, "run"));
     else if (!event)
         add_record(schedule, record);
 }

@@ -71,14 +71,14 @@ bool cli_match_parse(const char *text, cli_match *ret_match, char *problem, size
 
 static struct json_object *find_metric(struct json_object *status, const char *tag)
 {
-    struct json_object *metrics = cli_member(status, "metrics");
+    struct json_object *metrics = cli_member_of(status, "metrics");
     size_t n =
         json_object_is_type(metrics, json_type_array) ? json_object_array_length(metrics) : 0;
     for (size_t k = 0; k < n; k++) {
         struct json_object *metric = json_object_array_get_idx(metrics, k);
-        struct json_object *name = cli_member(metric, "tag");
+        struct json_object *name = cli_member_of(metric, "tag");
         if (name && strcmp(json_object_get_string(name), tag) == 0)
-            return cli_member(metric, "value");
+            return cli_member_of(metric, "value");
     }
     return NULL;
 }
@@ -86,12 +86,12 @@ static struct json_object *find_metric(struct json_object *status, const char *t
 static struct json_object *find_value(const char *name, struct json_object *status,
                                       struct json_object *run)
 {
-    struct json_object *value = cli_member(cli_member(status, "params"), name);
+    struct json_object *value = cli_member_of(cli_member_of(status, "params"), name);
     if (!value)
         value = find_metric(status, name);
     if (!value)
-        value = cli_member(status, name);
-    return value ? value : cli_member(run, name);
+        value = cli_member_of(status, name);
+    return value ? value : cli_member_of(run, name);
 }
 
 /* Numbers, and the strings that stand for those which JSON cannot write. */

@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 /* NULL when there is none. */
-struct json_object *cli_member(struct json_object *object, const char *key);
+struct json_object *cli_member_of(struct json_object *object, const char *key);
 /* The same of one that is a text. */
-const char *cli_member_text(struct json_object *object, const char *key);
+const char *cli_text_of(struct json_object *object, const char *key);
 /* `otherwise` when there is none that is a whole number. */
-int64_t cli_member_int(struct json_object *object, const char *key, int64_t otherwise);
+int64_t cli_int_of(struct json_object *object, const char *key, int64_t otherwise);
 
 #endif

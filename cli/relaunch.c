@@ -47,20 +47,20 @@ static void keep_checkpoint(past *run, const char *path)
 /* `line` is the journal's. */
 static void look_at(past *run, struct json_object *line)
 {
-    const char *event = cli_member_text(line, "event"), *verb = cli_member_text(line, "verb");
+    const char *event = cli_text_of(line, "event"), *verb = cli_text_of(line, "verb");
     if (event && strcmp(event, "run_started") == 0) {
-        struct json_object *started = cli_member(line, "run");
+        struct json_object *started = cli_member_of(line, "run");
         free(run->checkpoint);
         run->checkpoint = NULL;
         run->has_ended = false;
-        keep_checkpoint(run, cli_member_text(started, "checkpoint"));
+        keep_checkpoint(run, cli_text_of(started, "checkpoint"));
     } else if (event && strcmp(event, "run_ended") == 0) {
-        const char *ending = cli_member_text(line, "ending");
+        const char *ending = cli_text_of(line, "ending");
         run->has_ended = true;
         snprintf(run->ending, sizeof run->ending, "%s", ending ? ending : "");
-        keep_checkpoint(run, cli_member_text(cli_member(line, "checkpoint"), "path"));
+        keep_checkpoint(run, cli_text_of(cli_member_of(line, "checkpoint"), "path"));
     } else if (verb && strcmp(verb, "checkpoint") == 0) {
-        keep_checkpoint(run, cli_member_text(cli_member(line, "result"), "path"));
+        keep_checkpoint(run, cli_text_of(cli_member_of(line, "result"), "path"));
     }
 }
 
@@ -223,7 +223,7 @@ static void print_command(const past *run, const char *cwd, struct json_object *
 /* The recorded command line; NULL with the reason printed. */
 static struct json_object *recorded_argv(const past *run)
 {
-    struct json_object *argv = cli_member(run->run, "argv");
+    struct json_object *argv = cli_member_of(run->run, "argv");
     size_t n = json_object_is_type(argv, json_type_array) ? json_object_array_length(argv) : 0;
     for (size_t k = 0; k < n; k++)
         if (!json_object_is_type(json_object_array_get_idx(argv, k), json_type_string))
@@ -343,7 +343,7 @@ static int start(const past *run, const char *cwd, char **words, unsigned flags)
 
 static int relaunch(const past *run, unsigned flags)
 {
-    const char *cwd = cli_member_text(run->run, "cwd");
+    const char *cwd = cli_text_of(run->run, "cwd");
     struct json_object *argv = recorded_argv(run);
     int status = argv ? check_ending(run, flags) : CLI_FAILED;
     if (status != CLI_DONE)

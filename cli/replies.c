@@ -34,8 +34,8 @@ static bool is_carried_out(const char *state)
 /* "waits for the end of epoch 3 (command 7)" */
 static void put_waiting(struct json_object *record, const char *state)
 {
-    long long seq = cli_member_int(record, "seq", 0);
-    const char *at = cli_member_text(record, "at");
+    long long seq = cli_int_of(record, "seq", 0);
+    const char *at = cli_text_of(record, "at");
     char *when = at ? cli_clean(at, strlen(at)) : NULL;
     if (!when || strcmp(when, "now") == 0)
         printf("%s as command %lld", state, seq);
@@ -51,7 +51,7 @@ static void put_waiting(struct json_object *record, const char *state)
 /* "at step 1201 (epoch 3)" */
 static void put_place(struct json_object *record)
 {
-    int64_t step = cli_member_int(record, "step", -1), epoch = cli_member_int(record, "epoch", -1);
+    int64_t step = cli_int_of(record, "step", -1), epoch = cli_int_of(record, "epoch", -1);
     if (step >= 0)
         printf("at step %lld", (long long)step);
     else
@@ -62,7 +62,7 @@ static void put_place(struct json_object *record)
 
 static bool put_changes(const char *id, struct json_object *record, const char *state)
 {
-    struct json_object *new = cli_member(record, "new"), *old = cli_member(record, "old");
+    struct json_object *new = cli_member_of(record, "new"), *old = cli_member_of(record, "old");
     if (!json_object_is_type(new, json_type_object) || is_waiting(state))
         return false;
     json_object_object_foreach(new, key, value)
@@ -70,7 +70,7 @@ static bool put_changes(const char *id, struct json_object *record, const char *
         char *name = cli_clean(key, strlen(key));
         put_id(id);
         printf("%s: ", name);
-        put_text("", cli_member(old, key), " -> ");
+        put_text("", cli_member_of(old, key), " -> ");
         put_text("", value, ", ");
         printf("%s ", is_carried_out(state) ? "applied" : state);
         put_place(record);
@@ -103,13 +103,13 @@ static bool put_already(const char *id, const char *verb, struct json_object *re
 /* Where a pause or a stop saved a checkpoint first, NULL when it did not. */
 static struct json_object *saved_path(struct json_object *record)
 {
-    return cli_member(cli_member(cli_member(record, "result"), "checkpoint"), "path");
+    return cli_member_of(cli_member_of(cli_member_of(record, "result"), "checkpoint"), "path");
 }
 
 static void put_paused(struct json_object *record)
 {
-    struct json_object *args = cli_member(record, "args"), *length = cli_member(args, "for");
-    const char *level = cli_member_text(args, "level");
+    struct json_object *args = cli_member_of(record, "args"), *length = cli_member_of(args, "for");
+    const char *level = cli_text_of(args, "level");
     struct json_object *path = saved_path(record);
     bool leaves = level && strcmp(level, "leave") == 0;
     fputs(leaves ? "leaves " : "paused ", stdout);
@@ -125,7 +125,7 @@ static void put_paused(struct json_object *record)
 /* "/ckpt/7.npz, at step 7 (epoch 0)" */
 static bool put_checkpoint(struct json_object *record)
 {
-    struct json_object *path = cli_member(cli_member(record, "result"), "path");
+    struct json_object *path = cli_member_of(cli_member_of(record, "result"), "path");
     if (!path)
         return false;
     put_text("checkpoint: ", path, ", ");
@@ -136,7 +136,7 @@ static bool put_checkpoint(struct json_object *record)
 /* "loss=0.31 accuracy=0.9, at step 7 (epoch 0)" */
 static bool put_evaluation(struct json_object *record)
 {
-    struct json_object *result = cli_member(record, "result");
+    struct json_object *result = cli_member_of(record, "result");
     const char *before = "";
     if (!json_object_is_type(result, json_type_object))
         return false;
@@ -157,9 +157,9 @@ static bool put_evaluation(struct json_object *record)
 /* "40 epochs in all, since step 7 (epoch 0)" */
 static bool put_extension(struct json_object *record)
 {
-    struct json_object *result = cli_member(record, "result");
-    struct json_object *epochs = cli_member(result, "total_epochs");
-    struct json_object *steps = cli_member(result, "total_steps");
+    struct json_object *result = cli_member_of(record, "result");
+    struct json_object *epochs = cli_member_of(result, "total_epochs");
+    struct json_object *steps = cli_member_of(result, "total_steps");
     if (!epochs && !steps)
         return false;
     fputs("extend: ", stdout);
@@ -179,10 +179,10 @@ static void put_rejections(struct json_object *commands)
         json_object_is_type(commands, json_type_array) ? json_object_array_length(commands) : 0;
     for (size_t k = 0; k < n; k++) {
         struct json_object *command = json_object_array_get_idx(commands, k);
-        struct json_object *error = cli_member(command, "error");
+        struct json_object *error = cli_member_of(command, "error");
         if (!error)
             continue;
-        put_text("\n  command ", cli_member(command, "recovered"), "");
+        put_text("\n  command ", cli_member_of(command, "recovered"), "");
         put_text(": ", error, "");
     }
 }
@@ -190,13 +190,12 @@ static void put_rejections(struct json_object *commands)
 /* "recover: 2 commands sent anew, 1 rejected", or with a dry run which ones there are. */
 static bool put_recovery(struct json_object *record)
 {
-    struct json_object *result = cli_member(record, "result");
-    if (!cli_member(result, "recovered"))
+    struct json_object *result = cli_member_of(record, "result");
+    if (!cli_member_of(result, "recovered"))
         return false;
-    printf("recover: %lld sent anew, %lld rejected",
-           (long long)cli_member_int(result, "recovered", 0),
-           (long long)cli_member_int(result, "rejected", 0));
-    put_rejections(cli_member(result, "commands"));
+    printf("recover: %lld sent anew, %lld rejected", (long long)cli_int_of(result, "recovered", 0),
+           (long long)cli_int_of(result, "rejected", 0));
+    put_rejections(cli_member_of(result, "commands"));
     return true;
 }
 
@@ -209,7 +208,7 @@ static bool put_special(struct json_object *record, const char *verb)
         fputs("resumed ", stdout);
         put_place(record);
     } else if (strcmp(verb, "note") == 0)
-        printf("note: in the journal as command %lld", (long long)cli_member_int(record, "seq", 0));
+        printf("note: in the journal as command %lld", (long long)cli_int_of(record, "seq", 0));
     else if (strcmp(verb, "recover") == 0)
         return put_recovery(record);
     else if (strcmp(verb, "checkpoint") == 0)
@@ -225,7 +224,7 @@ static bool put_special(struct json_object *record, const char *verb)
 
 static void put_plain(struct json_object *record, const char *verb, const char *state)
 {
-    struct json_object *result = cli_member(record, "result");
+    struct json_object *result = cli_member_of(record, "result");
     bool is_ending =
         strcmp(verb, "stop") == 0 || strcmp(verb, "prune") == 0 || strcmp(verb, "abort") == 0;
     printf("%s: %s ", verb, is_carried_out(state) && is_ending ? "applied" : state);
@@ -239,7 +238,7 @@ static void put_plain(struct json_object *record, const char *verb, const char *
 /* One line without the id in front. */
 static void put_line(struct json_object *record, const char *verb, const char *state)
 {
-    if (json_object_get_boolean(cli_member(record, "dry_run"))) {
+    if (json_object_get_boolean(cli_member_of(record, "dry_run"))) {
         printf("dry run: %s would be accepted, nothing is changed", verb);
     } else if (is_waiting(state)) {
         printf("%s: ", verb);
@@ -263,16 +262,16 @@ static void put_answer(const char *id, const char *verb, struct json_object *res
 
 void cli_print_record(const char *id, struct json_object *record)
 {
-    const char *state = cli_member_text(record, "state"),
-               *verb_text = cli_member_text(record, "verb");
-    struct json_object *result = cli_member(record, "result");
+    const char *state = cli_text_of(record, "state"), *verb_text = cli_text_of(record, "verb");
+    struct json_object *result = cli_member_of(record, "result");
     if (!state || !verb_text) {
         cli_print_json(record);
         return;
     }
     char *verb = cli_clean(verb_text, strlen(verb_text));
-    bool is_dry = json_object_get_boolean(cli_member(record, "dry_run"));
-    bool is_answer = result && !is_dry && !cli_member(record, "step") && strcmp(state, "done") == 0;
+    bool is_dry = json_object_get_boolean(cli_member_of(record, "dry_run"));
+    bool is_answer =
+        result && !is_dry && !cli_member_of(record, "step") && strcmp(state, "done") == 0;
     if (!is_dry && (put_already(id, verb, result) || put_changes(id, record, state))) {
         /* said */
     } else if (is_answer) {
@@ -291,8 +290,8 @@ static const char *const columns[] = {"verb",     "argument", "type", "range",
 /* A limit as a text: of an int without the decimals that JSON has. For free. */
 static char *limit_text(struct json_object *arg, const char *key)
 {
-    const char *type = cli_member_text(arg, "type");
-    char *text = cli_cell_text(cli_member(arg, key)), *point = strrchr(text, '.');
+    const char *type = cli_text_of(arg, "type");
+    char *text = cli_cell_text(cli_member_of(arg, key)), *point = strrchr(text, '.');
     if (type && strcmp(type, "int") == 0 && point && strcmp(point, ".0") == 0)
         *point = 0;
     return text;
@@ -301,8 +300,8 @@ static char *limit_text(struct json_object *arg, const char *key)
 char *cli_range_text(struct json_object *arg)
 {
     char text[200] = "";
-    struct json_object *min = cli_member(arg, "min"), *max = cli_member(arg, "max");
-    bool exclusive = json_object_get_boolean(cli_member(arg, "min_exclusive"));
+    struct json_object *min = cli_member_of(arg, "min"), *max = cli_member_of(arg, "max");
+    bool exclusive = json_object_get_boolean(cli_member_of(arg, "min_exclusive"));
     char *low = limit_text(arg, "min"), *high = limit_text(arg, "max");
     if (min && max)
         snprintf(text, sizeof text, "%s%s .. %s", exclusive ? "> " : "", low, high);
@@ -317,7 +316,7 @@ char *cli_range_text(struct json_object *arg)
 
 static void set_member(cli_table *table, int column, struct json_object *object, const char *key)
 {
-    struct json_object *member = cli_member(object, key);
+    struct json_object *member = cli_member_of(object, key);
     if (member)
         cli_table_set(table, column, json_object_get(member));
     else
@@ -332,7 +331,7 @@ static void add_argument(cli_table *table, const char *verb, struct json_object 
     set_member(table, TYPE, arg, "type");
     cli_table_set_text(table, RANGE, range ? range : "");
     cli_table_set_text(table, REQUIRED,
-                       json_object_get_boolean(cli_member(arg, "required")) ? "yes" : "");
+                       json_object_get_boolean(cli_member_of(arg, "required")) ? "yes" : "");
     set_member(table, HELP, arg, "help");
     free(range);
 }
@@ -340,7 +339,7 @@ static void add_argument(cli_table *table, const char *verb, struct json_object 
 /* Why the program cannot do it, or what it does. */
 static void set_verb_help(cli_table *table, struct json_object *verb)
 {
-    const char *refused = cli_member_text(verb, "why_not");
+    const char *refused = cli_text_of(verb, "why_not");
     char text[400];
     if (!refused) {
         set_member(table, HELP, verb, "help");
@@ -352,7 +351,7 @@ static void set_verb_help(cli_table *table, struct json_object *verb)
 
 static void add_verb(cli_table *table, struct json_object *verb)
 {
-    struct json_object *args = cli_member(verb, "args");
+    struct json_object *args = cli_member_of(verb, "args");
     cli_table_add_row(table);
     add_argument(table, "", NULL);
     set_member(table, VERB, verb, "name");
@@ -366,7 +365,7 @@ static void add_verb(cli_table *table, struct json_object *verb)
 
 bool cli_print_verbs(struct json_object *result)
 {
-    struct json_object *verbs = cli_member(result, "verbs");
+    struct json_object *verbs = cli_member_of(result, "verbs");
     if (!json_object_is_type(verbs, json_type_array))
         return false;
     cli_table *table = cli_table_new(columns);
