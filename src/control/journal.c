@@ -22,6 +22,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -255,17 +256,18 @@ double kji_journal_time(const kji_journal *journal)
     return round(time * 1e6) / 1e6;
 }
 
-/* {"n": …, "time": …, members of record}, for free. */
+/* {"n": …, "time": …, members of record}, for free; the time in microseconds. `record` is printed
+ * once, as it is: this is the work of every command. */
 static char *line_text(const kji_journal *journal, struct json_object *record)
 {
-    struct json_object *line = json_object_new_object();
-    json_object_object_add(line, "n", json_object_new_int64(journal->last + 1));
-    json_object_object_add(line, "time", kji_json_new_double(kji_journal_time(journal)));
-    json_object_object_foreach(record, key, value)
-        json_object_object_add(line, key, json_object_get(value));
-    char *text = kji_json_text(line);
-    json_object_put(line);
-    return text;
+    const char *members = json_object_to_json_string_ext(
+        record, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    long long us = llround(kji_journal_time(journal) * 1e6), n = journal->last + 1;
+    if (!members)
+        return NULL;
+    return kji_format("{\"n\":%lld,\"time\":%s%lld.%06lld%s%s", n, us < 0 ? "-" : "",
+                      llabs(us) / 1000000, llabs(us) % 1000000,
+                      json_object_object_length(record) ? "," : "", members + 1);
 }
 
 static int write_line(kji_journal *journal, const char *text, kj_error *err)
