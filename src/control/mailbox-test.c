@@ -8,12 +8,14 @@
 
 #include <kajitori/client.h>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -534,6 +536,34 @@ static void test_a_client_of_a_dead_run(void **state)
     assert_non_null(strstr(err.message, "the run has ended"));
 }
 
+/* Whether this process has anything of a mailbox open. */
+static bool has_kept_something(void)
+{
+    DIR *listing = opendir("/proc/self/fd");
+    bool found = listing == NULL;
+    for (struct dirent *item; !found && (item = readdir(listing));) {
+        char target[300] = "";
+        if (readlinkat(dirfd(listing), item->d_name, target, sizeof target - 1) > 0)
+            found = strncmp(target, box, strlen(box)) == 0;
+    }
+    return found;
+}
+
+static void test_a_forked_child_keeps_nothing(void **state)
+{
+    (void)state;
+    int status;
+    fix_open(NULL, 0);
+    assert_true(has_kept_something());
+    pid_t child = fork();
+    if (child == 0)
+        _exit(has_kept_something());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    put_lines("still", "ping");
+    json_object_put(wait_answer("still", "done"));
+}
+
 static void expect_list(const char *runtime, const char *dir)
 {
     kj_run_list *list;
@@ -640,6 +670,7 @@ int main(void)
         TEST(test_a_client_waits_for_what_ends_the_run),
         TEST(test_a_request_that_is_taken_back),
         TEST(test_a_client_of_a_dead_run),
+        TEST(test_a_forked_child_keeps_nothing),
         TEST(test_listing),
     };
     return cmocka_run_group_tests_name("mailbox", tests, NULL, NULL);
