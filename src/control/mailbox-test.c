@@ -546,6 +546,8 @@ static bool has_kept_something(void)
         if (readlinkat(dirfd(listing), item->d_name, target, sizeof target - 1) > 0)
             found = strncmp(target, box, strlen(box)) == 0;
     }
+    if (listing)
+        closedir(listing);
     return found;
 }
 
