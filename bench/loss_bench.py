@@ -31,7 +31,7 @@ from steered import BUILD, Training
 STEP_US = 2000
 SHELL = (
     'trap "" PIPE; taken=0; k=0; while [ $k -lt {count} ]; do '
-    'echo "tick writer={writer} number=$k" > "{path}" && taken=$((taken+1)); k=$((k+1)); done; echo $taken'
+    'echo "tick writer={writer} number=$k" > "{path}" 2>/dev/null && taken=$((taken+1)); k=$((k+1)); done; echo $taken'
 )
 
 
@@ -57,7 +57,6 @@ def start_writers(
         subprocess.Popen(
             argv_of(how, path, first + k, count),
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             text=True,
         )
         for k, (how, path) in enumerate(jobs)
