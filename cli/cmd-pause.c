@@ -24,7 +24,8 @@ static const cli_example examples[] = {
     {"kajitori pause", "hold the only live run at its next safe point"},
     {"kajitori pause digits --at step:5000", "hold it before the first step that is >= 5000"},
     {"kajitori pause digits --for 15m", "it goes on by itself after that"},
-    {"kajitori pause digits --level leave", "free its memory; kajitori resume starts it again"},
+    {"kajitori pause digits --level leave",
+     "free its memory; kajitori resume digits starts it again"},
     {NULL, NULL},
 };
 

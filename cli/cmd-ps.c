@@ -60,7 +60,7 @@ static int run_ps(int n_words, const char *const *words)
 static const cli_example examples[] = {
     {"kajitori ps", "the live runs, oldest first"},
     {"kajitori ps --format value | cut -f1", "their ids only"},
-    {"kajitori ps --study s1 --match 'val_loss>2' --match epoch>3",
+    {"kajitori ps --study s1 --match 'val_loss>2' --match 'epoch>3'",
      "those for which all this holds"},
     {NULL, NULL},
 };

@@ -39,8 +39,9 @@ const cli_command cli_recover = {
     .usage = "[RUN] [SEQ...] [OPTIONS]",
     .summary = "send anew what a run left undone when it died",
     .description =
-        "A run that goes on under the id of one that died knows which commands that had accepted "
-        "and not carried out; kajitori status lists them as recoverable. Without SEQ, all of them "
+        "A run that goes on under the id of one that died knows which commands the dead one had "
+        "accepted and not carried out; kajitori status and --dry-run list them. Without SEQ, all "
+        "of them "
         "are sent anew, with their time, sender and reason; one that is rejected stays.",
     .options = cli_sending_options,
     .formats = CLI_SENDING_FORMATS,

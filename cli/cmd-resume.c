@@ -34,7 +34,10 @@ static int run_resume(int n_words, const char *const *words)
         return cli_usage("the name of the run is empty");
     if (flags || (name && !cli_names_run(name)))
         return cli_relaunch(name, flags);
-    return cli_send_command(run, cli_new_command("resume", NULL), KJ_WAIT_APPLIED);
+    status = cli_send_command(run, cli_new_command("resume", NULL), KJ_WAIT_APPLIED);
+    if (status == CLI_NO_RUN && !name && !cli_group_given())
+        cli_note("a run that left is started again by its name: kajitori resume RUN");
+    return status;
 }
 
 static const cli_example examples[] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "output.h"
 #include "questions.h"
+#include "records.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,23 +51,6 @@ static void put_metric(struct json_object *metric)
     free(tag);
     free(value);
     free(step);
-}
-
-static void put_scheduled(struct json_object *command)
-{
-    char *seq = cli_cell_text(json_object_object_get(command, "seq"));
-    char *verb = cli_cell_text(json_object_object_get(command, "verb"));
-    char *at = cli_cell_text(json_object_object_get(command, "at"));
-    struct json_object *args = json_object_object_get(command, "args");
-    char *args_text = cli_cell_text(args);
-    bool has_args =
-        json_object_is_type(args, json_type_object) && json_object_object_length(args) > 0;
-    printf("  command %s: %s%s%s at %s\n", seq, verb, has_args ? " " : "",
-           has_args ? args_text : "", at);
-    free(seq);
-    free(verb);
-    free(at);
-    free(args_text);
 }
 
 static void put_list(struct json_object *status, const char *key,
@@ -124,8 +108,8 @@ static void print_status_table(struct json_object *status)
     put_checkpoint(status);
     put_list(status, "metrics", put_metric);
     put_params(status);
-    put_list(status, "scheduled", put_scheduled);
-    put_list(status, "recoverable", put_scheduled);
+    put_list(status, "scheduled", cli_print_waiting);
+    put_list(status, "recoverable", cli_print_waiting);
 }
 
 /* ", step 1201 of 5000"; nothing when it is not counted. */

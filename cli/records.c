@@ -100,18 +100,17 @@ static void put_command(struct json_object *record)
     put_text(record, ": ", "result", "");
 }
 
-/* "alice@host (uid 1000)" */
-static char *who(struct json_object *record)
+/* "  [alice@host (uid 1000), socket]"; of a FIFO nobody knows who wrote. */
+static void put_sender(struct json_object *record)
 {
-    static char text[200];
     char *by = text_of(record, "by"), *uid = text_of(record, "uid");
-    if (*by && *uid)
-        snprintf(text, sizeof text, "%s (uid %s)", by, uid);
-    else
-        snprintf(text, sizeof text, "%s%s%s", by, *uid ? "uid " : "", uid);
+    printf("  [%s", by);
+    if (*uid)
+        printf(*by ? " (uid %s)" : "uid %s", uid);
+    put_text(record, *by || *uid ? ", " : "", "door", "");
+    putchar(']');
     free(by);
     free(uid);
-    return *text ? text : strcpy(text, "-");
 }
 
 static void put_time(struct json_object *object, const char *key)
@@ -137,6 +136,20 @@ static void put_recoverable(struct json_object *line)
         printf(", recoverable commands: %zu", json_object_array_length(list));
 }
 
+/* ", stopped" */
+static void put_ending(struct json_object *line)
+{
+    static const char *const words[][2] = {
+        {"stop", "stopped"}, {"prune", "pruned"}, {"leave", "left"}, {"abort", "aborted"}};
+    char *ending = text_of(line, "ending");
+    if (!*ending && json_object_get_boolean(json_object_object_get(line, "stopped")))
+        fputs(", stopped", stdout); /* of a library that knew no other ending */
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+        if (strcmp(ending, words[k][0]) == 0)
+            printf(", %s", words[k][1]);
+    free(ending);
+}
+
 static void put_other(struct json_object *line)
 {
     char *event = text_of(line, "event");
@@ -153,28 +166,35 @@ static void put_other(struct json_object *line)
     put_text(line, ": ", "message", "");
     put_text(line, ": ", "text", "");
     put_text(line, ": ", "line", "");
-    if (json_object_get_boolean(json_object_object_get(line, "stopped")))
-        fputs(", stopped", stdout);
-    char *ending = text_of(line, "ending");
-    if (strcmp(ending, "stop") != 0) /* prune, leave, abort */
-        put_text(line, " by ", "ending", "");
-    free(ending);
+    put_text(line, ": the pause of command ", "seq", " is over");
+    put_text(line, ", after ", "after_s", " s");
+    put_text(line, ", lines: ", "lines", "");
+    put_ending(line);
     put_text(json_object_object_get(line, "checkpoint"), ", checkpoint ", "path", "");
     put_recoverable(line);
     put_text(line, " (reason: ", "reason", ")");
+}
+
+void cli_print_waiting(struct json_object *command)
+{
+    put_text(command, "  command ", "seq", ": ");
+    put_text(command, "", "verb", "");
+    put_words(command);
+    put_args(command);
+    put_text(command, " at ", "at", "");
+    putchar('\n');
 }
 
 void cli_print_journal_line(struct json_object *line)
 {
     put_time(line, "time");
     put_step(line);
-    if (has(line, "seq")) {
-        char *state = text_of(line, "state"), *door = text_of(line, "door");
+    if (!has(line, "event")) {
+        char *state = text_of(line, "state");
         printf("  %-9s ", state);
         put_command(line);
-        printf("  [%s%s%s]", who(line), *door ? ", " : "", door);
+        put_sender(line);
         free(state);
-        free(door);
     } else {
         put_other(line);
     }
@@ -205,7 +225,7 @@ void cli_print_event(struct json_object *event)
         put_text(event, "  command ", "seq", " ");
         put_text(event, "", "state", ": ");
         put_command(event);
-        printf("  [%s]", who(event));
+        put_sender(event);
     } else if (strcmp(kind, "state") == 0) {
         put_step(event);
         put_text(event, "  ", "state", "");

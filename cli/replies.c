@@ -3,6 +3,7 @@
 
 #include "members.h"
 #include "output.h"
+#include "records.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +107,7 @@ static struct json_object *saved_path(struct json_object *record)
     return cli_member_of(cli_member_of(cli_member_of(record, "result"), "checkpoint"), "path");
 }
 
-static void put_paused(struct json_object *record)
+static void put_paused(const char *run, struct json_object *record)
 {
     struct json_object *args = cli_member_of(record, "args"), *length = cli_member_of(args, "for");
     const char *level = cli_text_of(args, "level");
@@ -119,7 +120,7 @@ static void put_paused(struct json_object *record)
     if (path)
         put_text(", checkpoint ", path, "");
     if (leaves)
-        fputs("; 'kajitori resume' starts it again", stdout);
+        printf("; 'kajitori resume %s' starts it again", run);
 }
 
 /* "/ckpt/7.npz, at step 7 (epoch 0)" */
@@ -172,38 +173,58 @@ static bool put_extension(struct json_object *record)
     return true;
 }
 
-/* "7: rejected: lr: must be <= 10" for each that was not taken. */
-static void put_rejections(struct json_object *commands)
+/* A line for each command that was recovered: what it is now, or why it was not taken. */
+static void put_recovered(struct json_object *commands)
 {
     size_t n =
         json_object_is_type(commands, json_type_array) ? json_object_array_length(commands) : 0;
     for (size_t k = 0; k < n; k++) {
         struct json_object *command = json_object_array_get_idx(commands, k);
         struct json_object *error = cli_member_of(command, "error");
-        if (!error)
-            continue;
-        put_text("\n  command ", cli_member_of(command, "recovered"), "");
-        put_text(": ", error, "");
+        put_text("\n  command ", cli_member_of(command, "recovered"), ": ");
+        if (error) {
+            put_text("rejected: ", error, "");
+        } else {
+            put_text("sent anew as command ", cli_member_of(command, "seq"), "");
+            put_text(", ", cli_member_of(command, "state"), "");
+        }
     }
 }
 
-/* "recover: 2 commands sent anew, 1 rejected", or with a dry run which ones there are. */
+/* "recover: 2 sent anew, 1 rejected", and which. */
 static bool put_recovery(struct json_object *record)
 {
     struct json_object *result = cli_member_of(record, "result");
+    long long sent = cli_int_of(result, "recovered", 0),
+              rejected = cli_int_of(result, "rejected", 0);
     if (!cli_member_of(result, "recovered"))
         return false;
-    printf("recover: %lld sent anew, %lld rejected", (long long)cli_int_of(result, "recovered", 0),
-           (long long)cli_int_of(result, "rejected", 0));
-    put_rejections(cli_member_of(result, "commands"));
+    if (sent + rejected == 0)
+        fputs("recover: there is nothing to recover", stdout);
+    else
+        printf("recover: %lld sent anew, %lld rejected", sent, rejected);
+    put_recovered(cli_member_of(result, "commands"));
+    return true;
+}
+
+/* What recover would send anew; false when the result does not say. */
+static bool put_recoverable(struct json_object *record)
+{
+    struct json_object *list = cli_member_of(cli_member_of(record, "result"), "recoverable");
+    if (!json_object_is_type(list, json_type_array))
+        return false;
+    size_t n = json_object_array_length(list);
+    printf("dry run: %s\n", n ? "recover would send anew" : "there is nothing to recover");
+    for (size_t k = 0; k < n; k++)
+        cli_print_waiting(json_object_array_get_idx(list, k));
     return true;
 }
 
 /* Verbs whose end has a line of its own: true when it was put. */
-static bool put_special(struct json_object *record, const char *verb)
+static bool put_special(const char *run, struct json_object *record, const char *verb)
 {
     if (strcmp(verb, "pause") == 0)
-        put_paused(record);
+        put_paused(run, record);
     else if (strcmp(verb, "resume") == 0) {
         fputs("resumed ", stdout);
         put_place(record);
@@ -236,14 +257,17 @@ static void put_plain(struct json_object *record, const char *verb, const char *
 }
 
 /* One line without the id in front. */
-static void put_line(struct json_object *record, const char *verb, const char *state)
+static void put_line(const char *run, struct json_object *record, const char *verb,
+                     const char *state)
 {
     if (json_object_get_boolean(cli_member_of(record, "dry_run"))) {
+        if (put_recoverable(record))
+            return;
         printf("dry run: %s would be accepted, nothing is changed", verb);
     } else if (is_waiting(state)) {
         printf("%s: ", verb);
         put_waiting(record, state);
-    } else if (!is_carried_out(state) || !put_special(record, verb)) {
+    } else if (!is_carried_out(state) || !put_special(run, record, verb)) {
         put_plain(record, verb, state);
     }
     putchar('\n');
@@ -260,8 +284,17 @@ static void put_answer(const char *id, const char *verb, struct json_object *res
     }
 }
 
-void cli_print_record(const char *id, struct json_object *record)
+/* Of a question: it was not carried out at a step. recover, which is no question, has none either.
+ */
+static bool is_answer(struct json_object *record, const char *verb, const char *state)
 {
+    return cli_member_of(record, "result") && !cli_member_of(record, "step") &&
+           strcmp(state, "done") == 0 && strcmp(verb, "recover") != 0;
+}
+
+void cli_print_record(const char *run, bool is_one_of_many, struct json_object *record)
+{
+    const char *id = is_one_of_many ? run : NULL;
     const char *state = cli_text_of(record, "state"), *verb_text = cli_text_of(record, "verb");
     struct json_object *result = cli_member_of(record, "result");
     if (!state || !verb_text) {
@@ -270,15 +303,13 @@ void cli_print_record(const char *id, struct json_object *record)
     }
     char *verb = cli_clean(verb_text, strlen(verb_text));
     bool is_dry = json_object_get_boolean(cli_member_of(record, "dry_run"));
-    bool is_answer =
-        result && !is_dry && !cli_member_of(record, "step") && strcmp(state, "done") == 0;
     if (!is_dry && (put_already(id, verb, result) || put_changes(id, record, state))) {
         /* said */
-    } else if (is_answer) {
+    } else if (!is_dry && is_answer(record, verb, state)) {
         put_answer(id, verb, result);
     } else {
         put_id(id);
-        put_line(record, verb, state);
+        put_line(run, record, verb, state);
     }
     free(verb);
 }

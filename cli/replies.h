@@ -6,10 +6,10 @@
 #include "cli.h"
 
 /*
- * What a record says, for people: "lr: 0.001 -> 0.0001, applied at step 1201 (epoch 3)". `id`: put
- * in front of each line, NULL for none.
+ * What a record says, for people: "lr: 0.001 -> 0.0001, applied at step 1201 (epoch 3)". `run` is
+ * the id of its run; `is_one_of_many` puts it in front of each line.
  */
-void cli_print_record(const char *id, struct json_object *record);
+void cli_print_record(const char *run, bool is_one_of_many, struct json_object *record);
 
 /* The answer to `help`: its verbs with their arguments, as a table. False when it is none. */
 bool cli_print_verbs(struct json_object *result);

@@ -137,16 +137,16 @@ static int check(kj_client *client, const file *f, int timeout_ms)
     return worst;
 }
 
-static void print_record(char *json, struct json_object *list)
+static void print_record(const char *run, char *json, struct json_object *list)
 {
     struct json_object *record = json_tokener_parse(json);
     kj_free(json);
     if (cli.format == CLI_TABLE && record)
-        cli_print_record(NULL, record);
+        cli_print_record(run, false, record);
     json_object_array_add(list, record);
 }
 
-static int send_all(kj_client *client, const file *f, int timeout_ms)
+static int send_all(const char *run, kj_client *client, const file *f, int timeout_ms)
 {
     struct json_object *list = json_object_new_array();
     int status = CLI_DONE;
@@ -154,7 +154,7 @@ static int send_all(kj_client *client, const file *f, int timeout_ms)
         kj_error err = KJ_ERROR_INIT;
         char *json;
         if (send_line(client, f->lines[k].text, timeout_ms, &json, &err) >= 0) {
-            print_record(json, list);
+            print_record(run, json, list);
             continue;
         }
         status = fail_line(f, k, &err);
@@ -183,7 +183,7 @@ int cli_send_schedule(const char *run, const char *path)
         if (status == CLI_DONE && cli_is_dry_run())
             printf("dry run: %zu commands would be accepted, nothing is changed\n", f.n);
         else if (status == CLI_DONE)
-            status = send_all(client, &f, timeout_ms);
+            status = send_all(id, client, &f, timeout_ms);
         kj_client_close(client);
         free(id);
     }

@@ -281,7 +281,7 @@ static int send_to_run(const char *run, const char *params, int wait, int timeou
     else
         status = read_answer(json, &record);
     if (status == CLI_DONE && cli.format == CLI_TABLE)
-        cli_print_record(NULL, record);
+        cli_print_record(id, false, record);
     else if (status == CLI_DONE)
         cli_print_object(record);
     if (status == CLI_DONE)
@@ -340,7 +340,7 @@ static int report_delivery(const char *id, struct delivery *one, struct json_obj
     if (cli.format != CLI_TABLE)
         json_object_array_add(list, describe_delivery(id, status, record, one->err.message));
     else if (record)
-        cli_print_record(id, record);
+        cli_print_record(id, true, record);
     if (!record)
         cli_error("%s: %s", id, one->err.message);
     json_object_put(record);

@@ -7,7 +7,7 @@ kajitori set lr=1e-4
 kajitori send 'save path=now.keras'
 kajitori checkpoint
 kajitori pause --level leave --at epoch
-kajitori resume
+kajitori resume RUN
 echo stop > ctl
 """
 

@@ -339,6 +339,16 @@ static void test_what_comes_too_late_is_rejected(void **state)
     close(fd);
 }
 
+/* A program without a log hook has nothing else to tell it. */
+static void expect_journalled(const char *part)
+{
+    struct json_object *journal = fix_journal();
+    struct json_object *warning = fix_find_event(journal, "warning");
+    assert_non_null(warning);
+    assert_non_null(strstr(fix_text(warning, "text"), part));
+    json_object_put(journal);
+}
+
 static void expect_refused(const char *path, int code, const char *part)
 {
     kj_run_options options = KJ_RUN_OPTIONS_INIT;
@@ -355,6 +365,7 @@ static void expect_refused(const char *path, int code, const char *part)
     fix_open(path, 0); /* not strict: one warning, and the other doors work */
     assert_int_equal(fix.n_warnings, 1);
     assert_non_null(strstr(fix.log, part));
+    expect_journalled(part);
     fix_write(fix_ctl(), "tick n=1\n");
     fix_wait_seq(1);
     kj_run_poll(fix.run);

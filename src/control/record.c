@@ -111,19 +111,35 @@ void kji_run_tell_state(kj_run *run, const char *state)
     json_object_put(fields);
 }
 
+enum { WARNING_SIZE = 1000 };
+
+static void journal_warning(kj_run *run, const char *text)
+{
+    struct json_object *fields = json_object_new_object();
+    json_object_object_add(fields, "text", json_object_new_string(text));
+    kji_run_event(run, "warning", fields);
+}
+
 void kji_run_warn(kj_run *run, const char *format, ...)
 {
-    char text[1000];
+    char text[WARNING_SIZE];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     KJI_CLEANUP(kji_freep) char *masked = kji_mask_text(text, strlen(text));
     struct json_object *clean = kji_json_new_text(masked, sizeof text);
-    struct json_object *fields = json_object_new_object();
-    keep_warning(run, clean ? strdup(json_object_get_string(clean)) : NULL);
-    json_object_object_add(fields, "text", clean);
-    kji_run_event(run, "warning", fields);
+    if (!clean)
+        return;
+    keep_warning(run, strdup(json_object_get_string(clean)));
+    journal_warning(run, json_object_get_string(clean));
+    json_object_put(clean);
+}
+
+void kji_run_journal_warnings(kj_run *run, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        journal_warning(run, run->warnings[k]);
 }
 
 void kji_run_log_warnings(kj_run *run)

@@ -162,6 +162,10 @@ void kji_run_tell_state(kj_run *run, const char *state);
 
 /* Journals a warning at once; the log hook gets it from the training thread, at a safe point. */
 void kji_run_warn(kj_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Journals the first `n` of the waiting warnings: they came before there was a journal. */
+void kji_run_journal_warnings(kj_run *run, size_t n);
+
 /* Hands the waiting warnings to the log hook. Training thread, lock NOT held. */
 void kji_run_log_warnings(kj_run *run);
 

@@ -404,7 +404,9 @@ static int open_all(kj_run *run, const kj_run_options *options, kj_error *err)
     struct json_object *fields = json_object_new_object();
     json_object_object_add(fields, "run", json_object_get(run->json));
     kji_recover_describe(run, fields);
+    size_t n_early = run->n_warnings;
     kji_run_event(run, "run_started", fields);
+    kji_run_journal_warnings(run, n_early);
     kji_recover_warn(run);
     journal_stale(run, kji_take(&stale));
     r = begin_mailboxes(run, err);

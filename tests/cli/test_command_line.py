@@ -64,6 +64,15 @@ def test_every_verb_has_help(place):
         assert "--help" in place.kajitori("help", "--words", verb).stdout
 
 
+def test_an_example_can_be_typed_as_it_stands(place):
+    for verb in all_verbs(place):
+        for example in re.findall(
+            r"^  (\S*kajitori .*)", place.kajitori("help", verb).stdout, re.M
+        ):
+            quoted_taken_out = re.sub(r"'[^']*'|\"[^\"]*\"", "", example)
+            assert not re.search(r"\S[<>]|[<>]\d", quoted_taken_out), example
+
+
 def test_every_verb_has_a_page_that_mandoc_likes(place):
     assert shutil.which("mandoc")
     for page in [[], *([verb] for verb in all_verbs(place))]:
@@ -181,7 +190,9 @@ def test_no_run(place):
         ["recover"],
     ):
         done = place.kajitori(*words, status=3)
-        assert done.stderr == f"kajitori: no run is live (looked in {place.runtime})\n"
+        note = "kajitori: a run that left is started again by its name: kajitori resume RUN\n"
+        hint = note if words == ["resume"] else ""
+        assert done.stderr == f"kajitori: no run is live (looked in {place.runtime})\n{hint}"
         assert done.stdout == ""
     done = place.kajitori("log", status=3)
     assert "there is no journal" in done.stderr

@@ -50,7 +50,7 @@ def test_status(place, fake):
         "  loss = 0.1 (step 1200)",
         "  acc = NaN (step 1200)",
         "  lr = 0.001",
-        '  command 7: set {"lr":0.5} at epoch:5',
+        "  command 7: set lr=0.5 at epoch:5",
         "recoverable",
         "  command 3: stop at step:9",
         "checkpoint  /ck/1100.npz (step 1100)",
@@ -442,8 +442,10 @@ def test_log(place):
             "by": "me\x1b[2J",
             "reason": "because",
         },
+        {"n": 3, "time": 1796045719.2, **record("done"), "door": "fifo"},
+        {"n": 4, "time": 1796045719.2, "event": "resumed", "seq": 2, "after_s": 3.5},
         {
-            "n": 3,
+            "n": 5,
             "time": 1796045719.3,
             "event": "run_ended",
             "step": 9,
@@ -455,16 +457,19 @@ def test_log(place):
     ]
     lines[0]["recoverable"] = [{"seq": 1}, {"seq": 2}]
     lines[1]["n"] = 2
+    lines[2]["n"] = 3
     lines[1]["dry_run"] = True
-    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"n": 4, "ti'
+    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"n": 6, "ti'
     (folder / "journal.jsonl").write_text(text)
-    first, second, third = place.kajitori("log").stdout.splitlines()
+    first, second, third, fourth, last = place.kajitori("log").stdout.splitlines()
     assert first.endswith("run started: old-run, pid 3, recoverable commands: 2")
     assert "         3  applied   set lr=0.5: lr 1 -> 0.5 (reason: because) (dry run)" in second
     assert second.endswith("[me[2J (uid 7), ctl]")
-    assert third.endswith("run ended, stopped by leave, checkpoint /ck/9 (reason: enough)")
+    assert third.endswith("  [fifo]")
+    assert fourth.endswith("-         resumed: the pause of command 2 is over, after 3.5 s")
+    assert last.endswith("run ended, left, checkpoint /ck/9 (reason: enough)")
     raw = place.kajitori("log", "old", "--format", "json").stdout
     assert [json.loads(line) for line in raw.splitlines()] == lines
-    assert place.kajitori("log", "old", "--follow").stdout.count("\n") == 3
+    assert place.kajitori("log", "old", "--follow").stdout.count("\n") == 5
     done = place.kajitori("log", "new", status=3)
     assert done.stderr == "kajitori: no journal begins with 'new'; there is old-run\n"

@@ -101,10 +101,37 @@ def test_what_is_sent(place, fake, words, params):
                 result={
                     "recovered": 2,
                     "rejected": 1,
-                    "commands": [{"recovered": 3, "seq": 9}, {"recovered": 5, "error": "lr: no"}],
+                    "commands": [
+                        {"recovered": 3, "seq": 9, "state": "accepted"},
+                        {"recovered": 5, "error": "lr: no"},
+                    ],
                 },
             ),
-            "recover: 2 sent anew, 1 rejected\n  command 5: lr: no",
+            "recover: 2 sent anew, 1 rejected\n"
+            "  command 3: sent anew as command 9, accepted\n"
+            "  command 5: rejected: lr: no",
+        ),
+        (
+            ["recover"],
+            {"state": "done", "seq": 4, "result": {"recovered": 0, "rejected": 0, "commands": []}},
+            "recover: there is nothing to recover",
+        ),
+        (
+            ["recover", "--dry-run"],
+            {
+                "state": "done",
+                "seq": 4,
+                "dry_run": True,
+                "result": {
+                    "recoverable": [
+                        {"seq": 3, "verb": "set", "args": {"lr": 0.5}, "at": "step:9"},
+                        {"seq": 5, "verb": "note", "words": ["hi"], "at": "now"},
+                    ]
+                },
+            },
+            "dry run: recover would send anew\n"
+            "  command 3: set lr=0.5 at step:9\n"
+            "  command 5: note hi at now",
         ),
         (["abort"], answer("applied"), f"abort: applied {PLACE}"),
         (["note", "x"], answer("done"), "note: in the journal as command 4"),
@@ -113,7 +140,7 @@ def test_what_is_sent(place, fake, words, params):
         (
             ["pause"],
             answer("applied", args={"level": "leave"}, result={"checkpoint": {"path": "/ck/7"}}),
-            f"leaves {PLACE}, checkpoint /ck/7; 'kajitori resume' starts it again",
+            f"leaves {PLACE}, checkpoint /ck/7; 'kajitori resume digits-1' starts it again",
         ),
         (
             ["stop"],

@@ -114,6 +114,29 @@ def test_the_training_side_library_stays_light():
     assert needed <= allowed
 
 
+def test_every_page_is_in_the_index():
+    index = (TOP / "docs/README.md").read_text()
+    for page in TOP.glob("docs/*.md"):
+        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+    assert "](docs/README.md)" in (TOP / "README.md").read_text()
+
+
+def test_the_pages_tell_of_every_verb_and_every_python_name():
+    cli = (TOP / "docs/cli.md").read_text()
+    help_text = subprocess.run(
+        [BUILD / "kajitori", "help"], capture_output=True, text=True, check=True
+    ).stdout
+    verbs = re.findall(r"^  ([a-z]+) +\w", help_text, flags=re.M)
+    assert {"stop", "version"} <= set(verbs)
+    assert [verb for verb in verbs if not re.search(rf"^\|.*`{verb}\b", cli, flags=re.M)] == []
+    page = (TOP / "docs/python.md").read_text()
+    source = (TOP / "python/kajitori/__init__.py").read_text()
+    (listed,) = re.findall(r"^__all__ = \[(.*?)\]", source, flags=re.M | re.S)
+    names = re.findall(r'"(\w+)"', listed)
+    assert "Run" in names
+    assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []
+
+
 def test_links_in_the_documents_lead_somewhere():
     for page in [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
