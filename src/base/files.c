@@ -54,6 +54,9 @@ int kji_read_file(int dir_fd, const char *path, size_t limit, char **ret_text, s
     int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return kji_fail_errno(err, errno == ENOENT ? KJ_ENOENT : KJ_EIO, errno, "%s", path);
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)) /* empty, whatever is about to be written */
+        return kji_fail(err, KJ_EDATA, "%s is a FIFO or a pipe, not a file", path);
     KJI_CLEANUP(kji_freep) char *text = NULL;
     size_t capacity = 0, size = 0;
     for (;;) {

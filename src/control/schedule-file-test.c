@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { EPOCHS = 10, STEPS = 20 };
 
@@ -209,6 +210,9 @@ static void test_a_schedule_that_is_not_there(void **state)
     assert_true(open_with("/dev/zero", KJ_RUN_STRICT, &err) < 0); /* without end */
     assert_non_null(strstr(err.message, "larger"));
     assert_true(open_with(fix.root, KJ_RUN_STRICT, &err) < 0);
+    assert_int_equal(mkfifo(fix.fifo, 0600), 0); /* empty until somebody writes */
+    assert_true(open_with(fix.fifo, KJ_RUN_STRICT, &err) < 0);
+    assert_non_null(strstr(err.message, "is a FIFO"));
 }
 
 static void test_a_run_that_never_trains_takes_nothing_in(void **state)
