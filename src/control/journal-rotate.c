@@ -145,9 +145,16 @@ static void drop_hidden(kji_journal *journal, kji_journal_part *part)
     kji_journal_part_done(part);
 }
 
-/* The hidden file becomes journal.jsonl. */
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The hidden file becomes journal.jsonl. Where much waits, the lines that a file begins with may
+ * already be as long as a file may be: the next one waits until as much again was written. */
 static int show_hidden(kji_journal *journal, kji_journal_part *part, kj_error *err)
 {
+    int64_t room = journal->file_bytes_max - part->size;
     if (renameat(journal->dir_fd, KJI_JOURNAL_HIDDEN_NAME, journal->dir_fd, KJI_JOURNAL_NAME) < 0)
         return kji_fail_errno(err, KJ_EIO, errno, "cannot name the new file");
     kji_forks_hold();
@@ -157,7 +164,7 @@ static int show_hidden(kji_journal *journal, kji_journal_part *part, kj_error *e
     kji_forks_release();
     journal->now = *part;
     journal->last = part->last;
-    journal->rotate_again_at = 0;
+    journal->rotate_again_at = part->size + smaller(part->size, room / 2);
     return 0;
 }
 

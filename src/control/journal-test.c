@@ -256,6 +256,20 @@ static void test_many_that_wait_are_listed_in_several_lines(void **state)
     assert_int_equal(journal.pending.n_old, WAITING);
 }
 
+static void test_where_many_wait_not_each_line_begins_a_file(void **state)
+{
+    (void)state;
+    enum { WAITING = 500, MORE = 1000 };
+    open_journal(1 << 20, 1 << 30);
+    for (int64_t seq = 1; seq <= WAITING; seq++)
+        append_command(seq, "accepted");
+    journal.rotate_bytes = 1000;
+    for (int64_t seq = WAITING + 1; seq <= WAITING + MORE; seq++)
+        append_command(seq, "done");
+    assert_in_range(journal.n_older, 2, 10);
+    assert_int_equal(read_all().n_lines, journal.last);
+}
+
 static void test_a_second_command_with_the_id_closes_the_first(void **state)
 {
     (void)state;
@@ -558,6 +572,7 @@ int main(void)
         TEST(test_the_oldest_files_go),
         TEST(test_the_newest_file_knows_what_waits),
         TEST(test_many_that_wait_are_listed_in_several_lines),
+        TEST(test_where_many_wait_not_each_line_begins_a_file),
         TEST(test_a_second_command_with_the_id_closes_the_first),
         TEST(test_a_clock_that_is_set_back_changes_no_order),
         TEST(test_a_missing_or_damaged_file_is_said),
