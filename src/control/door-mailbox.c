@@ -40,8 +40,10 @@ enum {
     NAMES_AT_ONCE = 1024, /* listed in one look */
     FILES_AT_ONCE = 64,   /* and taken */
     EVENTS_AT_ONCE = 64,  /* taken while the run's lock is held */
-    FIRST_LOOKS = 2000,   /* for what is stale */
-    LAST_LOOKS = 64,      /* when the run ends */
+    LINES_AT_ONCE = 200,  /* likewise, of the journal */
+    LINES_BYTES = 60000,
+    FIRST_LOOKS = 2000, /* for what is stale */
+    LAST_LOOKS = 64,    /* when the run ends */
     REFUSALS_SAID = 100,
     STALE_SHOWN = 1024,
     LOCK_TRIES = 10 /* somebody who lists may have the lock for a moment */
@@ -229,12 +231,30 @@ static kji_mail_answer *new_answer(kji_mailbox *box, const char *name)
     return answer;
 }
 
+/* Index of the first one with a number >= seq. */
+static size_t place_of(const kji_mailbox *box, int64_t seq)
+{
+    size_t low = 0, high = box->n_follow;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (box->follow[middle].seq < seq)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* They are sorted by number; several answers may follow one command. */
 static void follow(kji_mailbox *box, kji_mail_answer *answer, size_t item, int64_t seq)
 {
     if (box->n_follow == KJI_MAIL_FOLLOWED_MAX ||
         !kji_reserve(&box->follow, &box->follow_capacity, box->n_follow + 1, sizeof *box->follow))
         return;
-    box->follow[box->n_follow++] = (kji_mail_follow){seq, (size_t)(answer - box->answer), item};
+    size_t place = place_of(box, seq + 1);
+    kji_mail_follow *one = &box->follow[place];
+    memmove(one + 1, one, (box->n_follow++ - place) * sizeof *one);
+    *one = (kji_mail_follow){.seq = seq, .answer = (size_t)(answer - box->answer), .item = item};
     answer->n_followed++;
 }
 
@@ -246,6 +266,7 @@ static void start_reading(kji_mailbox *box, kj_run *run)
     box->is_reader = true;
     run->feed.n_readers++;
     kji_feed_end(&run->feed, &box->cursor);
+    box->n_noted = run->journal.last;
 }
 
 static void stop_reading(kji_mailbox *box, kj_run *run)
@@ -538,29 +559,33 @@ int64_t kji_mailbox_attend(kji_mailbox *box, kj_run *run, int64_t now_ms)
 }
 
 /* A record of a command: into the answers that it belongs to. Lock held. */
-static void note(kji_mailbox *box, const kji_feed_event *event)
+static void note(kji_mailbox *box, int64_t seq, const char *text)
 {
-    for (size_t k = 0; k < box->n_follow;) {
+    for (size_t k = place_of(box, seq); k < box->n_follow && box->follow[k].seq == seq; k++) {
         kji_mail_follow *one = &box->follow[k];
         kji_mail_answer *answer = &box->answer[one->answer];
         struct json_object *item = answer->json, *record;
-        if (one->seq != event->seq) {
-            k++;
-            continue;
-        }
         if (json_object_is_type(item, json_type_array))
             item = json_object_array_get_idx(item, one->item);
-        if (item && kji_json_parse(event->text, strlen(event->text), &record, NULL) >= 0) {
-            json_object_object_add(item, "result", record);
-            answer->is_changed = true;
-        }
-        if (event->is_last) {
-            answer->n_followed--;
-            *one = box->follow[--box->n_follow];
-        } else {
-            k++;
-        }
+        if (!item || kji_json_parse(text, strlen(text), &record, NULL) < 0)
+            continue;
+        one->is_over = !kji_record_goes_on(record, &seq);
+        json_object_object_add(item, "result", record);
+        answer->is_changed = true;
     }
+}
+
+/* Lets go of the commands that have had their last word. Lock held. */
+static void forget_those_over(kji_mailbox *box)
+{
+    size_t kept = 0;
+    for (size_t k = 0; k < box->n_follow; k++) {
+        if (box->follow[k].is_over)
+            box->answer[box->follow[k].answer].n_followed--;
+        else
+            box->follow[kept++] = box->follow[k];
+    }
+    box->n_follow = kept;
 }
 
 /* Whoever removes an answer hears no more of it. */
@@ -583,22 +608,57 @@ static void write_changed(kji_mailbox *box, kj_run *run)
     }
 }
 
+/* The feed no longer has what happened, but the journal has. False at the end of it. Lock held. */
+static bool note_lines(kji_mailbox *box, kj_run *run)
+{
+    struct json_object *lines;
+    kji_feed_end(&run->feed, &box->cursor);
+    if (kji_journal_read_back(&run->journal, box->n_noted, LINES_AT_ONCE, LINES_BYTES, &lines,
+                              NULL) < 0)
+        return false;
+    size_t n = json_object_array_length(lines);
+    for (size_t k = 0; k < n; k++) {
+        struct json_object *line = json_object_array_get_idx(lines, k);
+        int64_t seq;
+        if (kji_json_int(line, "seq", &seq))
+            note(box, seq, json_object_to_json_string_ext(line, JSON_C_TO_STRING_PLAIN));
+        kji_json_int(line, "n", &box->n_noted);
+    }
+    json_object_put(lines);
+    return n > 0 && box->n_noted < run->journal.last;
+}
+
+/* Likewise, of what the feed has. */
+static bool note_events(kji_mailbox *box, kj_run *run)
+{
+    const kji_feed_event *event;
+    int kind;
+    for (int k = 0; k < EVENTS_AT_ONCE; k++) {
+        event = kji_feed_next(&run->feed, &box->cursor, &kind);
+        if (!event) {
+            box->n_noted = run->journal.last;
+            return false;
+        }
+        note(box, event->seq, event->text);
+    }
+    return true;
+}
+
 /* A part of what has happened; false at the end of it. */
 static bool note_some(kji_mailbox *box, kj_run *run)
 {
-    const kji_feed_event *event = NULL;
-    int kind;
     kji_run_lock_second(run);
-    kji_feed_skip_lost(&run->feed, &box->cursor, KJI_FEED_COMMANDS);
-    for (int k = 0; k < EVENTS_AT_ONCE; k++) {
-        event = kji_feed_next(&run->feed, &box->cursor, &kind);
-        if (!event)
-            break;
-        note(box, event);
+    if (kji_feed_skip_lost(&run->feed, &box->cursor, KJI_FEED_COMMANDS))
+        box->has_lost = true;
+    if (box->has_lost)
+        box->has_lost = note_lines(box, run);
+    bool more = box->has_lost || note_events(box, run);
+    if (!more) {
+        forget_those_over(box);
+        stop_reading(box, run);
     }
-    stop_reading(box, run);
     kji_run_unlock(run);
-    return event && box->is_reader;
+    return more;
 }
 
 void kji_mailbox_push(kji_mailbox *box, kj_run *run)

@@ -29,6 +29,7 @@ typedef struct kji_mail_follow {
     int64_t seq;
     size_t answer; /* whose command it is */
     size_t item;   /* which of its list */
+    bool is_over;  /* it has had its last word */
 } kji_mail_follow;
 
 typedef struct kji_mailbox {
@@ -47,6 +48,8 @@ typedef struct kji_mailbox {
     int64_t beat_ms; /* when to renew `alive` */
     bool is_reader;  /* counted in the feed: commands are followed */
     kji_feed_cursor cursor;
+    int64_t n_noted;         /* of the journal's lines, so many are in the answers */
+    bool has_lost;           /* events: their records are read from the journal */
     kji_mail_answer *answer; /* KJI_MAIL_ANSWERS_MAX of them; number n is at n % that */
     size_t n_answers;        /* so far */
     kji_mail_follow *follow;

@@ -626,6 +626,37 @@ static void test_a_request_waits_for_a_descriptor(void **state)
     json_object_put(wait_answer("one", "done"));
 }
 
+static int count_done(const char *name)
+{
+    KJI_CLEANUP(kji_json_putp) struct json_object *answer = look(name);
+    int n = 0;
+    for (size_t k = 0; answer && k < json_object_array_length(answer); k++) {
+        struct json_object *record = get(json_object_array_get_idx(answer, k), "result");
+        n += strcmp(fix_text(record, "state"), "done") == 0;
+    }
+    return n;
+}
+
+/* More happens at one safe point than the feed keeps. */
+static void test_each_of_many_commands_has_its_last_word(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a", "b", "c"};
+    enum { EACH = 1000, FILES = sizeof names / sizeof *names };
+    KJI_CLEANUP(kji_strbuf_done) kji_strbuf lines = KJI_STRBUF_INIT;
+    fix_open(NULL, KJ_RUN_THREADLESS);
+    for (int k = 0; k < EACH; k++)
+        kji_strbuf_puts(&lines, "tick\n");
+    for (size_t k = 0; k < FILES; k++)
+        put_lines(names[k], lines.text);
+    while (fix.n_ticks < EACH * FILES)
+        kj_run_poll(fix.run);
+    kji_mailbox_push(&fix.run->helper.mailbox[KJI_MAILBOX_SHARED], fix.run);
+    for (size_t k = 0; k < FILES; k++)
+        assert_int_equal(count_done(names[k]), EACH);
+    assert_int_equal(fix.run->feed.n_readers, 0);
+}
+
 static void test_however_many_are_stale(void **state)
 {
     (void)state;
@@ -655,6 +686,7 @@ int main(void)
         TEST(test_names),
         TEST(test_a_request_is_answered),
         TEST(test_a_request_waits_for_a_descriptor),
+        TEST(test_each_of_many_commands_has_its_last_word),
         TEST(test_however_many_are_stale),
         TEST(test_a_command_and_its_states),
         TEST(test_lines_of_text),
