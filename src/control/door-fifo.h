@@ -17,6 +17,7 @@ typedef struct kji_fifo {
     int lock_fd;      /* of the user's FIFO: keeps a second run away */
     int watch;        /* inotify's number, -1 for none */
     int64_t due_ms;   /* without a watch: when a line that waits for its end is taken; 0: never */
+    int64_t look_ms;  /* without a watch: when to look whether the path is still there */
     bool is_made;     /* by us: removed at the end */
     bool is_gone;     /* the path was deleted, and this was said */
     bool writer_left; /* a last line without newline ends where the FIFO is empty */

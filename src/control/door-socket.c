@@ -23,6 +23,7 @@ enum {
     BACKLOG = 512,              /* callers that wait while the helper is busy */
     OUT_FOR_EVENTS = 65536,     /* with more than this unread, events wait in the feed */
     OUT_FOR_REQUESTS = 1 << 20, /* with more than this unread, requests are not read */
+    ROUNDS = 4,                 /* of events, for one client before the other doors' turn */
     LAST_WAIT_MS = 200
 };
 
@@ -323,11 +324,11 @@ static void flush(kji_client *client)
     }
 }
 
-/* Requests, answers and events, until there are no more or the client takes no more. */
-static void work(kji_client *client, kj_run *run)
+/* Requests, answers and events, until there are no more or the client takes no more; true when that
+ * has not come yet, since the training says as much as the client reads. */
+static bool work(kji_client *client, kj_run *run)
 {
-    bool said_something;
-    do {
+    for (int round = 0; round < ROUNDS; round++) {
         take_requests(client, run);
         if (client->is_reader) {
             kji_run_lock_second(run);
@@ -335,9 +336,12 @@ static void work(kji_client *client, kj_run *run)
             kji_run_unlock(run);
         }
         client->is_broken |= client->out.failed;
-        said_something = client->out.size > 0;
+        bool said_something = client->out.size > 0;
         flush(client);
-    } while (said_something && !client->is_broken && client->out.size == 0);
+        if (!said_something || client->is_broken || client->out.size)
+            return false;
+    }
+    return true;
 }
 
 static void update_epoll(const kji_socket_door *door, kji_client *client, int epoll_fd)
@@ -357,9 +361,10 @@ static void push(kji_socket_door *door, kji_client *client, kj_run *run, int epo
 {
     client->is_ready = false;
     if (!client->is_broken) {
-        work(client, run);
+        client->is_ready = work(client, run);
         update_epoll(door, client, epoll_fd);
     }
+    door->has_more |= client->is_ready;
     if (client->is_broken || (client->is_closing && client->out.size == 0)) {
         kji_run_lock_second(run);
         client_done(client, run);
@@ -374,6 +379,7 @@ void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd)
     kji_run_unlock(run);
     bool has_news = order != door->order;
     door->order = order;
+    door->has_more = false;
     for (size_t k = 0; k < door->n_used; k++) {
         kji_client *client = &door->client[k];
         if (client->is_ready || (has_news && client->is_reader))
@@ -386,14 +392,15 @@ void kji_socket_push(kji_socket_door *door, kj_run *run, int epoll_fd)
 void kji_socket_tell(kji_socket_door *door, kj_run *run)
 {
     for (size_t k = 0; k < KJI_CLIENTS_MAX; k++)
-        if (door->client[k].fd >= 0 && !door->client[k].is_broken)
-            work(&door->client[k], run);
+        while (door->client[k].fd >= 0 && !door->client[k].is_broken && work(&door->client[k], run))
+            ;
 }
 
 static void say_goodbye(kji_client *client, kj_run *run, int64_t deadline_ms)
 {
     for (;;) {
-        work(client, run);
+        while (work(client, run))
+            ;
         int64_t left = deadline_ms - kji_monotonic_ms();
         struct pollfd ready = {.fd = client->fd, .events = POLLOUT};
         if (client->is_broken || client->out.size == 0 || left <= 0 ||

@@ -46,6 +46,7 @@ typedef struct kji_socket_door {
     int spare_fd;           /* given up for a moment when descriptors run out */
     int64_t rests_until_ms; /* 0: callers are looked for */
     uint64_t order;         /* of the feed, when it was last looked at */
+    bool has_more;          /* a client's turn was over before its events were */
     size_t n_used;          /* no client at this index or above */
     kji_client client[KJI_CLIENTS_MAX];
 } kji_socket_door;

@@ -523,6 +523,18 @@ static void test_a_deleted_fifo_is_one_warning(void **state)
     assert_int_equal(fix.n_warnings, 1);
 }
 
+static void test_a_deleted_fifo_without_inotify(void **state)
+{
+    (void)state;
+    fix_open(fix.fifo, KJ_RUN_LISTEN_LATER);
+    kji_closep(&fix.run->helper.inotify_fd); /* as where no instance can be had */
+    fix.run->helper.ctl.watch = fix.run->helper.user.watch = -1;
+    assert_int_equal(kj_run_listen(fix.run, NULL), 0);
+    assert_int_equal(unlink(fix.fifo), 0);
+    wait_warnings(1);
+    assert_non_null(strstr(fix.log, "was deleted"));
+}
+
 static void test_a_renamed_fifo_is_one_warning(void **state)
 {
     (void)state;
@@ -577,6 +589,7 @@ int main(void)
         TEST(test_a_writer_from_before_is_not_obeyed),
         TEST(test_a_silent_writer_from_before_freezes_nothing),
         TEST(test_a_deleted_fifo_is_one_warning),
+        TEST(test_a_deleted_fifo_without_inotify),
         TEST(test_a_renamed_fifo_is_one_warning),
         TEST(test_a_deleted_runtime_folder_is_survived),
     };

@@ -21,6 +21,7 @@
 
 enum {
     FLOOD_REST_MS = 10,   /* between two reads of a FIFO whose lines do nothing */
+    PATH_LOOK_MS = 2000,  /* between two looks for a FIFO that nobody watches */
     ACCEPT_REST_MS = 100, /* where the process has no descriptor for a caller */
     LOOK_MS = 50,         /* between two looks at the doors without a thread */
     LAST_READS = 64,      /* of each FIFO at the end: what a pipe holds */
@@ -139,6 +140,20 @@ static int64_t attend_line(kji_helper *helper, kji_fifo *fifo, int64_t now_ms)
     return fifo->due_ms ? fifo->due_ms : INT64_MAX;
 }
 
+/* Without inotify nobody tells that the FIFO was deleted, either. */
+static int64_t attend_path(kji_helper *helper, kji_fifo *fifo, int64_t now_ms)
+{
+    if (fifo->watch >= 0 || fifo->fd < 0 || fifo->is_gone)
+        return INT64_MAX;
+    if (fifo->look_ms <= now_ms) {
+        kji_run_lock_second(helper->run);
+        kji_fifo_check_path(fifo, helper->run);
+        kji_run_unlock(helper->run);
+        fifo->look_ms = now_ms + PATH_LOOK_MS;
+    }
+    return fifo->look_ms;
+}
+
 static int64_t earlier(int64_t next_ms, int64_t rests_until_ms)
 {
     return rests_until_ms && rests_until_ms < next_ms ? rests_until_ms : next_ms;
@@ -159,6 +174,8 @@ static int attend(kji_helper *helper)
     next_ms = user_ms < next_ms ? user_ms : next_ms;
     next_ms = earlier(next_ms, attend_line(helper, ctl, now_ms));
     next_ms = earlier(next_ms, attend_line(helper, user, now_ms));
+    next_ms = earlier(next_ms, attend_path(helper, ctl, now_ms));
+    next_ms = earlier(next_ms, attend_path(helper, user, now_ms));
     next_ms = earlier(next_ms, ctl->rests_until_ms);
     next_ms = earlier(next_ms, user->rests_until_ms);
     next_ms = earlier(next_ms, sock->rests_until_ms);
@@ -167,6 +184,8 @@ static int attend(kji_helper *helper)
         int64_t box_ms = kji_mailbox_attend(&helper->mailbox[k], helper->run, now_ms);
         next_ms = box_ms < next_ms ? box_ms : next_ms;
     }
+    if (sock->has_more || monitor->has_more)
+        return 0;
     if (next_ms == INT64_MAX)
         return -1;
     return next_ms > now_ms ? (int)(next_ms - now_ms) : 0;
@@ -176,7 +195,7 @@ static void serve_watch(kji_helper *helper, kji_fifo *fifo, uint32_t mask)
 {
     if (mask & (IN_CLOSE_WRITE | IN_Q_OVERFLOW)) /* an event that was lost may have been a close */
         kji_fifo_writer_closed(fifo, helper->run);
-    if (mask & (IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF))
+    if (mask & (IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_Q_OVERFLOW))
         kji_fifo_check_path(fifo, helper->run);
 }
 
@@ -283,7 +302,7 @@ int kji_helper_wait(kji_helper *helper, int timeout_ms)
 }
 
 /* Without inotify (its number of instances is limited) a last line without newline takes a moment
- * longer, and a FIFO that is deleted is not noticed. */
+ * longer, and that a FIFO was deleted is noticed up to 2 s later. */
 static void watch_fifos(kji_helper *helper)
 {
     enum { WATCHED = IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF };

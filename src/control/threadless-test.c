@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -214,15 +215,48 @@ static void test_it_may_listen_later(void **state)
     assert_int_equal(step_until(1), 0);
 }
 
+/* However much one client reads at once, the others have their turns. */
+static void test_a_client_has_a_part_of_the_events_in_one_look(void **state)
+{
+    (void)state;
+    enum {
+        REPORTS = 2000,
+        ROOM = 212992
+    }; /* the usual most of net.core.wmem_max; it counts double */
+    int fd = fix_connect();
+    fix_send(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"subscribe\"}");
+    while (fix.run->feed.n_metric_readers == 0)
+        kj_run_poll(fix.run);
+    kji_client *client = &fix.run->helper.socket.client[0];
+    assert_int_equal(setsockopt(client->fd, SOL_SOCKET, SO_SNDBUF, &(int){ROOM}, sizeof(int)), 0);
+    for (int k = 0; k < REPORTS; k++)
+        kj_run_report(fix.run, "loss", k, 0.125, NULL);
+    kji_helper_push(&fix.run->helper);
+    assert_true(fix.run->helper.socket.has_more);
+    assert_int_equal(client->out.size, 0);
+    while (fix.run->helper.socket.has_more)
+        kji_helper_wait(&fix.run->helper, -1);
+    json_object_put(fix_receive(fd));
+    for (int k = 0; k < REPORTS; k++)
+        json_object_put(fix_wait_event(fd, "metric", ""));
+    close(fd);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, fix_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_there_is_no_thread),          TEST(test_the_doors_are_served_at_safe_points),
-        TEST(test_at_most_20_looks_a_second),   TEST(test_what_is_scheduled_comes_at_its_step),
-        TEST(test_a_pause_waits_and_answers),   TEST(test_a_signal_ends_a_pause),
-        TEST(test_closing_answers_who_is_left), TEST(test_a_watcher_gets_metrics),
-        TEST(test_a_forked_child_is_deaf),      TEST(test_it_may_listen_later),
+        TEST(test_there_is_no_thread),
+        TEST(test_the_doors_are_served_at_safe_points),
+        TEST(test_at_most_20_looks_a_second),
+        TEST(test_what_is_scheduled_comes_at_its_step),
+        TEST(test_a_pause_waits_and_answers),
+        TEST(test_a_signal_ends_a_pause),
+        TEST(test_closing_answers_who_is_left),
+        TEST(test_a_watcher_gets_metrics),
+        TEST(test_a_forked_child_is_deaf),
+        TEST(test_it_may_listen_later),
+        TEST(test_a_client_has_a_part_of_the_events_in_one_look),
     };
     return cmocka_run_group_tests_name("threadless", tests, NULL, NULL);
 }
