@@ -80,10 +80,11 @@ static void serve_echo(int listener, bool steps)
     pthread_t thread;
     if (pthread_create(&thread, NULL, echo_main, &listener) != 0)
         die("pthread_create");
-    for (int64_t step = 0; steps; step++)
+    for (int64_t step = 0;; step++) {
+        if (!steps)
+            pause();
         one_step(step);
-    for (;;)
-        pause();
+    }
 }
 
 static void serve_run(int ready_fd, bool steps)
@@ -101,12 +102,12 @@ static void serve_run(int ready_fd, bool steps)
     const char *dir = kj_run_dir(run);
     if (write(ready_fd, dir, strlen(dir) + 1) < 0)
         _exit(2);
-    for (int64_t step = 0; steps; step++) {
+    for (int64_t step = 0;; step++) {
+        if (!steps)
+            pause();
         kj_run_begin_step(run, step);
         one_step(step);
     }
-    for (;;)
-        pause();
 }
 
 static pid_t start_child(void)
