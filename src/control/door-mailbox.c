@@ -59,6 +59,7 @@ void kji_mailbox_init(kji_mailbox *box)
 {
     *box = (kji_mailbox){.dir_fd = -1,
                          .lock_fd = -1,
+                         .in_fd = -1,
                          .out_fd = -1,
                          .mail_fd = -1,
                          .watch = -1,
@@ -69,6 +70,7 @@ void kji_mailbox_init(kji_mailbox *box)
 void kji_mailbox_close_fds(kji_mailbox *box)
 {
     kji_closep(&box->mail_fd);
+    kji_closep(&box->in_fd);
     kji_closep(&box->out_fd);
     kji_closep(&box->lock_fd);
     kji_closep(&box->dir_fd);
@@ -441,27 +443,38 @@ static size_t list_mail(DIR *listing, mail_file **ret_files)
     return n;
 }
 
+static void close_in(kji_mailbox *box, DIR *listing)
+{
+    kji_forks_hold();
+    if (listing)
+        closedir(listing);
+    else
+        kji_closep(&box->in_fd);
+    box->in_fd = -1;
+    kji_forks_release();
+}
+
 /* Takes a part of what is there. */
 static enum outcome look(kji_mailbox *box, kj_run *run)
 {
-    int in_fd = openat(box->dir_fd, "in", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (in_fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) {
+    kji_forks_open(&box->in_fd, box->dir_fd, "in", O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (box->in_fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) {
         say_gone(box, run);
         return ALL_TAKEN;
     }
-    DIR *listing = in_fd < 0 ? NULL : fdopendir(in_fd);
+    DIR *listing = box->in_fd < 0 ? NULL : fdopendir(box->in_fd);
     if (!listing) {
-        kji_closep(&in_fd);
+        close_in(box, NULL);
         return LATER;
     }
     mail_file *files;
     size_t n = list_mail(listing, &files);
     enum outcome outcome = n > FILES_AT_ONCE ? MORE : ALL_TAKEN;
     for (size_t k = 0; k < n && k < FILES_AT_ONCE; k++)
-        if (!take_mail(box, run, in_fd, files[k]))
+        if (!take_mail(box, run, box->in_fd, files[k]))
             outcome = LATER;
     free(files);
-    closedir(listing);
+    close_in(box, listing);
     return outcome;
 }
 

@@ -36,6 +36,7 @@ typedef struct kji_mailbox {
     char *dir; /* NULL: there is none */
     int dir_fd;
     int lock_fd;
+    int in_fd; /* while it is looked into */
     int out_fd;
     int mail_fd;     /* the file that is being read */
     int watch;       /* inotify's number; -1: it is looked into, every 2 s when idle */
