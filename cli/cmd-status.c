@@ -101,6 +101,7 @@ static void print_status_table(struct json_object *status)
     put_member(status, "pid", "pid");
     put_started(status);
     put_member(status, "state", "state");
+    put_member(status, "resumes_in_s", "resumes (s)");
     put_member(status, "phase", "phase");
     put_progress(status, "step", "total_steps");
     put_progress(status, "epoch", "total_epochs");
@@ -185,15 +186,11 @@ static int print_group(const cli_answers *answers)
             status = status > CLI_FAILED ? status : CLI_FAILED;
         else if (cli.format == CLI_TABLE)
             print_status_line(answer->id, answer->result);
-        else if (cli.format == CLI_CSV)
-            cli_print_object(answer->result);
         else
             json_object_array_add(list, json_object_get(answer->result));
     }
-    if (cli.format == CLI_JSON)
-        cli_print_json(list);
-    else if (cli.format == CLI_YAML)
-        cli_print_yaml(list);
+    if (cli.format != CLI_TABLE)
+        cli_print_objects(list);
     json_object_put(list);
     return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "records.h"
 
+#include "members.h"
 #include "output.h"
 
 #include <stdlib.h>
@@ -181,6 +182,8 @@ void cli_print_waiting(struct json_object *command)
     put_text(command, "", "verb", "");
     put_words(command);
     put_args(command);
+    if (json_object_get_boolean(cli_member_of(command, "save")))
+        fputs(" save=yes", stdout);
     put_text(command, " at ", "at", "");
     putchar('\n');
 }

@@ -228,9 +228,16 @@ static struct json_object *recorded_argv(const past *run)
     for (size_t k = 0; k < n; k++)
         if (!json_object_is_type(json_object_array_get_idx(argv, k), json_type_string))
             n = 0;
-    if (n > 0)
+    bool is_cut = json_object_get_boolean(member_of(run->run, "argv_cut"));
+    if (n > 0 && !is_cut)
         return argv;
-    cli_error("the command line of %s was not recorded", run->id);
+    cli_error("the command line of %s was not recorded%s", run->id,
+              is_cut ? " whole: it has too many arguments, or a long one, or one that is no UTF-8"
+                     : "");
+    if (is_cut)
+        cli_note("start it yourself, with KAJITORI_RUN_ID=%s%s%s", run->id,
+                 run->checkpoint ? " KAJITORI_CHECKPOINT=" : "",
+                 run->checkpoint ? run->checkpoint : "");
     return NULL;
 }
 
@@ -346,9 +353,12 @@ static int relaunch(const past *run, unsigned flags)
     const char *cwd = cli_text_of(run->run, "cwd");
     struct json_object *argv = recorded_argv(run);
     int status = argv ? check_ending(run, flags) : CLI_FAILED;
+    if (status == CLI_DONE && !cwd) {
+        cli_error("the folder of %s was not recorded: it was gone when the run began", run->id);
+        status = CLI_FAILED;
+    }
     if (status != CLI_DONE)
         return status;
-    cwd = cwd ? cwd : ".";
     if (flags & CLI_RELAUNCH_PRINT) {
         print_command(run, cwd, argv);
         return CLI_DONE;

@@ -18,7 +18,18 @@
 
 enum { ARGS_MAX = 256, ARG_MAX_BYTES = 1024, CMDLINE_MAX = 1 << 20 };
 
-struct json_object *kji_describe_argv(const char *cmdline, size_t size)
+/* As it is, for what is to be used again; made readable where it is too long or no text, which
+ * leaves another one. */
+static struct json_object *exact_text(const char *text, size_t limit, bool *ret_cut)
+{
+    size_t size = strlen(text);
+    if (size <= limit && kji_utf8_valid(text, size))
+        return json_object_new_string(text);
+    *ret_cut = true;
+    return kji_json_new_text(text, limit);
+}
+
+struct json_object *kji_describe_argv(const char *cmdline, size_t size, bool *ret_cut)
 {
     struct json_object *words = json_object_new_array();
     size_t at = 0;
@@ -26,12 +37,13 @@ struct json_object *kji_describe_argv(const char *cmdline, size_t size)
         json_object_array_add(words, json_object_new_string(cmdline + at));
         at += strlen(cmdline + at) + 1;
     }
+    *ret_cut = at < size;
     struct json_object *masked = kji_mask_words(words);
     json_object_put(words);
     struct json_object *list = json_object_new_array();
     for (size_t k = 0; k < json_object_array_length(masked); k++) {
         const char *word = json_object_get_string(json_object_array_get_idx(masked, k));
-        json_object_array_add(list, kji_json_new_text(word, ARG_MAX_BYTES));
+        json_object_array_add(list, exact_text(word, ARG_MAX_BYTES, ret_cut));
     }
     json_object_put(masked);
     return list;
@@ -49,6 +61,23 @@ static void add_text(struct json_object *object, const char *key, const char *te
 {
     if (text && *text)
         json_object_object_add(object, key, kji_json_new_text(text, 4096));
+}
+
+static void add_path(struct json_object *object, const char *key, const char *path)
+{
+    bool cut;
+    if (path && *path)
+        json_object_object_add(object, key, exact_text(path, 4096, &cut));
+}
+
+static void add_argv(struct json_object *object)
+{
+    size_t size = 0;
+    bool cut;
+    KJI_CLEANUP(kji_freep) char *cmdline = kji_read_cmdline(&size);
+    json_object_object_add(object, "argv", kji_describe_argv(cmdline ? cmdline : "", size, &cut));
+    if (cut)
+        json_object_object_add(object, "argv_cut", json_object_new_boolean(true));
 }
 
 static void add_boot_id(struct json_object *object)
@@ -76,8 +105,6 @@ struct json_object *kji_describe_run(const char *id, const char *name, const cha
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     KJI_CLEANUP(kji_freep) char *cwd = getcwd(NULL, 0);
-    size_t size = 0;
-    KJI_CLEANUP(kji_freep) char *cmdline = kji_read_cmdline(&size);
     json_object_object_add(object, "protocol", json_object_new_int(KJI_PROTOCOL));
     json_object_object_add(object, "version", json_object_new_string(KJI_VERSION));
     json_object_object_add(object, "id", json_object_new_string(id));
@@ -87,11 +114,11 @@ struct json_object *kji_describe_run(const char *id, const char *name, const cha
     add_text(object, "host", host);
     add_boot_id(object);
     json_object_object_add(object, "start_time", kji_json_new_double(start_time));
-    json_object_object_add(object, "argv", kji_describe_argv(cmdline ? cmdline : "", size));
-    add_text(object, "cwd", cwd);
+    add_argv(object);
+    add_path(object, "cwd", cwd);
     add_text(object, "framework", framework);
     add_text(object, "fifo", fifo);
-    add_text(object, "checkpoint", getenv("KAJITORI_CHECKPOINT"));
+    add_path(object, "checkpoint", getenv("KAJITORI_CHECKPOINT"));
     add_labels(object);
     return object;
 }

@@ -62,8 +62,9 @@ char *kji_make_run_id(const char *name);
 struct json_object *kji_describe_run(const char *id, const char *name, const char *framework,
                                      const char *fifo, double start_time);
 
-/* The arguments of this process as run.json has them, secrets masked. */
-struct json_object *kji_describe_argv(const char *cmdline, size_t size);
+/* The arguments of this process as run.json has them, secrets masked. `ret_cut`: not all of them,
+ * or not all of one: too many, too long, no UTF-8. */
+struct json_object *kji_describe_argv(const char *cmdline, size_t size, bool *ret_cut);
 
 /* The process's own command line as it is in /proc: arguments with a NUL behind each; for free. */
 char *kji_read_cmdline(size_t *ret_size);

@@ -428,7 +428,9 @@ static void test_a_signal_ends_an_interruptible_pause(void **state)
 
 static void expect_argv(const char *cmdline, size_t size, const char *json)
 {
-    struct json_object *list = kji_describe_argv(cmdline, size);
+    bool cut;
+    struct json_object *list = kji_describe_argv(cmdline, size, &cut);
+    assert_false(cut);
     assert_string_equal(json_object_to_json_string_ext(list, JSON_C_TO_STRING_PLAIN |
                                                                  JSON_C_TO_STRING_NOSLASHESCAPE),
                         json);
@@ -449,6 +451,28 @@ static void test_secrets_are_masked(void **state)
          "[\"t\",\"--db=postgresql://me:***@host/db?x=1\",\"http://h/p:a@b\"]");
     ARGV("t\0a://u:p@h,b://u2:p2@h2\0", "[\"t\",\"a://u:***@h,b://u2:***@h2\"]");
     ARGV("", "[]");
+    ARGV("t\0-c\0import x\nx()\t\0\0", "[\"t\",\"-c\",\"import x\\nx()\\t\",\"\"]");
+}
+
+static bool is_cut(const char *cmdline, size_t size)
+{
+    bool cut;
+    json_object_put(kji_describe_argv(cmdline, size, &cut));
+    return cut;
+}
+
+static void test_a_cut_command_line_says_so(void **state)
+{
+    (void)state;
+    char line[2048] = "t";
+    memset(line + 2, 'a', 1024);
+    assert_false(is_cut(line, 1027));
+    memset(line + 2, 'a', 1025);
+    assert_true(is_cut(line, 1028));
+    memset(line, 0, sizeof line); /* empty arguments */
+    assert_false(is_cut(line, 256));
+    assert_true(is_cut(line, 257));
+    assert_true(is_cut("t\0\xff.txt", 8));
 }
 
 int main(void)
@@ -474,6 +498,7 @@ int main(void)
         TEST(test_the_parents_death_frees_lock_and_doors),
         TEST(test_a_signal_ends_an_interruptible_pause),
         TEST(test_secrets_are_masked),
+        TEST(test_a_cut_command_line_says_so),
     };
     return cmocka_run_group_tests_name("run-life", tests, NULL, NULL);
 }

@@ -42,6 +42,8 @@ static struct json_object *scheduled(const kj_run *run)
         json_object_object_add(object, "verb", json_object_new_string(command->verb_name));
         json_object_object_add(object, "at", json_object_new_string(kji_at_text(&command->at, at)));
         json_object_object_add(object, "args", kji_mask_json(NULL, command->args));
+        if (command->save)
+            json_object_object_add(object, "save", json_object_new_boolean(true));
         json_object_array_add(list, object);
     }
     return list;
@@ -79,6 +81,9 @@ struct json_object *kji_run_status(kj_run *run)
     add_int(status, "total_epochs", run->total_epochs);
     json_object_object_add(status, "start_time", kji_json_new_double(run->start_time));
     json_object_object_add(status, "idle_s", kji_json_new_double(idle_seconds(run)));
+    if (run->paused && run->hold.until_ms)
+        json_object_object_add(status, "resumes_in_s",
+                               kji_json_new_double((double)kji_run_hold_left_ms(run) / 1000));
     if (run->checkpoint.path)
         json_object_object_add(status, "checkpoint", kji_run_describe_checkpoint(run));
     json_object_object_add(status, "metrics", kji_metrics_describe(&run->metrics));

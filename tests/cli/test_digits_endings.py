@@ -21,6 +21,20 @@ def ended(place, run_id):
     return record
 
 
+def test_status_says_when_a_pause_is_over_and_what_saves(place, digits):
+    place.kajitori("pause", "--for", "1h")
+    place.kajitori("stop", "--save", "--at", "epoch:999999")
+    status = place.json("status")
+    assert 0 < status["resumes_in_s"] <= 3600
+    assert status["scheduled"][0]["save"] is True
+    table = place.kajitori("status").stdout
+    assert "resumes (s)" in table
+    assert "stop save=yes at epoch:999999" in table
+    place.kajitori("pause", "--for", "2h")
+    place.kajitori("resume")
+    assert "resumes_in_s" not in place.json("status")
+
+
 def test_a_continued_run_does_what_the_first_one_would_have_done(place, digits):
     """Saved in the middle of an epoch, and compared, byte by byte, in the middle of another one."""
     send(place, "digits-one", "pause")

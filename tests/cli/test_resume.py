@@ -147,6 +147,13 @@ def test_what_is_gone(place, left, tmp_path):
     left(run_id="odd-1", argv=[])
     done = place.kajitori("resume", "odd", status=1)
     assert done.stderr == "kajitori: the command line of odd-1 was not recorded\n"
+    left(run_id="cut-1", argv_cut=True)
+    done = place.kajitori("resume", "cut", "--print", status=1)
+    assert "the command line of cut-1 was not recorded whole" in done.stderr
+    assert "KAJITORI_RUN_ID=cut-1 KAJITORI_CHECKPOINT=/ck/7" in done.stderr
+    left(run_id="lost-1", cwd=None)
+    done = place.kajitori("resume", "lost", status=1)
+    assert done.stderr.startswith("kajitori: the folder of lost-1 was not recorded")
     done = place.kajitori("resume", "none-", status=3)
     assert done.stderr.startswith("kajitori: no journal begins with 'none-'; there is ")
 
