@@ -263,7 +263,8 @@ static struct json_object *attribute_reason(const kj_trial_info *trial)
         text = strdup(json_object_get_string(value));
     else if (json_object_object_get_ex(attributes, "kajitori:stopped_by", &value) &&
              (text = malloc(strlen(json_object_get_string(value)) + 16)))
-        sprintf(text, "stopped by %s", json_object_get_string(value));
+        sprintf(text, "%s by %s", trial->state == KJ_TRIAL_PRUNED ? "pruned" : "stopped",
+                json_object_get_string(value));
     struct json_object *reason = text ? json_object_new_string(text) : NULL;
     free(text);
     json_object_put(attributes);

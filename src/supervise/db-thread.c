@@ -404,52 +404,109 @@ static int do_report(kji_db *db, kji_db_job *job)
     return 0;
 }
 
-static bool ends_a_training(const char *verb)
+/* How the newest command ended the training that did. */
+typedef struct ending {
+    char *verb; /* stop, prune, abort, or leave; NULL: none did */
+    char *who;
+    char *checkpoint; /* NULL: none was saved with it */
+} ending;
+
+static void ending_done(ending *end)
 {
-    return strcmp(verb, "stop") == 0 || strcmp(verb, "prune") == 0 || strcmp(verb, "abort") == 0;
+    free(end->verb);
+    free(end->who);
+    free(end->checkpoint);
+    *end = (ending){0};
 }
 
-/* Remembers who had the newest stop that was applied. */
-static int look_for_stop(void *userdata, const char *line)
+/* NULL when this record of an applied command does not end the training. */
+static const char *ending_of(struct json_object *record)
 {
-    char **who = userdata;
+    const char *verb = kji_json_string(record, "verb");
+    const char *state = kji_json_string(record, "state");
+    if (!verb || !state || strcmp(state, "applied") != 0)
+        return NULL;
+    if (strcmp(verb, "pause") == 0) {
+        const char *level = kji_json_string(json_object_object_get(record, "args"), "level");
+        return level && strcmp(level, "leave") == 0 ? "leave" : NULL;
+    }
+    bool ends =
+        strcmp(verb, "stop") == 0 || strcmp(verb, "prune") == 0 || strcmp(verb, "abort") == 0;
+    return ends ? verb : NULL;
+}
+
+static char *sender_of(struct json_object *record)
+{
+    const char *by = kji_json_string(record, "by");
+    const char *door = kji_json_string(record, "door");
+    int64_t uid;
+    if (by && *by)
+        return strdup(by);
+    if (kji_json_int(record, "uid", &uid))
+        return kji_format("uid %" PRId64, uid);
+    return kji_format("somebody through %s", door ? door : "the channel");
+}
+
+static char *checkpoint_of(struct json_object *record)
+{
+    struct json_object *result = json_object_object_get(record, "result");
+    struct json_object *saved = json_object_object_get(result, "checkpoint");
+    const char *path = kji_json_string(saved, "path");
+    return path ? strdup(path) : NULL;
+}
+
+static int look_for_ending(void *userdata, const char *line)
+{
+    ending *end = userdata;
     KJI_CLEANUP(kji_json_putp) struct json_object *json = NULL;
     if (kji_json_parse(line, strlen(line), &json, NULL) < 0)
         return 0;
-    const char *verb = kji_json_string(json, "verb");
-    const char *state = kji_json_string(json, "state");
-    if (!verb || !state || !ends_a_training(verb) || strcmp(state, "applied") != 0)
+    const char *verb = ending_of(json);
+    if (!verb)
         return 0;
-    const char *by = kji_json_string(json, "by");
-    const char *door = kji_json_string(json, "door");
-    int64_t uid;
-    free(*who);
-    if (by && *by)
-        *who = strdup(by);
-    else if (kji_json_int(json, "uid", &uid))
-        *who = kji_format("uid %" PRId64, uid);
-    else
-        *who = kji_format("somebody through %s", door ? door : "the channel");
+    ending_done(end);
+    *end = (ending){strdup(verb), sender_of(json), checkpoint_of(json)};
     return 0;
 }
 
-static char *find_who_stopped(const char *run_id)
+static void find_ending(const char *run_id, ending *end)
 {
-    char *who = NULL, *found = NULL;
-    int r = kj_journal_read(NULL, run_id, look_for_stop, &who, &found, NULL);
-    if (r < 0 || !found || strcmp(found, run_id) != 0) {
-        free(who);
-        who = NULL;
-    }
+    char *found = NULL;
+    int r = kj_journal_read(NULL, run_id, look_for_ending, end, &found, NULL);
+    if (r < 0 || !found || strcmp(found, run_id) != 0)
+        ending_done(end);
     kj_free(found);
-    return who;
+}
+
+/* What a person did decides before the exit status does. */
+static void judge_ending(kji_db_job *job, const ending *end)
+{
+    const char *who = end->who ? end->who : "";
+    char *error = NULL;
+    if (strcmp(end->verb, "prune") == 0)
+        job->state = KJ_TRIAL_PRUNED;
+    else if (strcmp(end->verb, "leave") == 0)
+        error = kji_format("left, as %s wanted; its checkpoint is %s", who,
+                           end->checkpoint ? end->checkpoint : "not known");
+    else if (strcmp(end->verb, "abort") == 0)
+        error = kji_format("aborted by %s", who);
+    else
+        return;
+    free(job->error);
+    job->error = error;
+    job->state = error ? KJ_TRIAL_FAIL : job->state;
 }
 
 static int do_tell(kji_db *db, kji_db_job *job)
 {
     int r = 0;
+    ending end = {0};
     if (job->run_id)
-        job->stopped_by = find_who_stopped(job->run_id);
+        find_ending(job->run_id, &end);
+    if (end.verb)
+        judge_ending(job, &end);
+    job->stopped_by = kji_take(&end.who);
+    ending_done(&end);
     if (job->stopped_by)
         r = set_text(db, job->trial, "kajitori:stopped_by", job->stopped_by, &job->err);
     if (r >= 0 && job->error)

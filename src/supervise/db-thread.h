@@ -61,13 +61,13 @@ typedef struct kji_db_job {
     double cut_threshold;
     char *rule;
     char *reason;
-    /* in, TELL */
+    /* in, TELL; out `state` and `error` where a command ended it */
     int state; /* enum kj_trial_state */
     int retry; /* enum kji_db_retry */
     double value;
     char *error;      /* NULL or what becomes kajitori:error */
-    char *run_id;     /* whose journal may tell that a person stopped it, NULL: do not look */
-    char *stopped_by; /* out, NULL when nobody did */
+    char *run_id;     /* whose journal may tell how a person ended it, NULL: do not look */
+    char *stopped_by; /* out, who ended it so; NULL when nobody did */
 } kji_db_job;
 
 typedef struct kji_db kji_db;

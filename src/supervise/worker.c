@@ -119,12 +119,13 @@ static void judge_program(kji_worker *worker, kji_trial_run *run, const kji_db_j
 
 static void end_text(const kji_trial_run *run, const kji_db_job *job, char *text, size_t room)
 {
-    if (job->state == KJ_TRIAL_PRUNED)
+    if (run->cut)
         snprintf(text, room, "%s", run->cut_reason ? run->cut_reason : "");
     else if (job->error)
         snprintf(text, room, "%s", job->error);
     else if (job->stopped_by)
-        snprintf(text, room, "stopped by %s", job->stopped_by);
+        snprintf(text, room, "%s by %s", job->state == KJ_TRIAL_PRUNED ? "pruned" : "stopped",
+                 job->stopped_by);
     else
         *text = 0;
 }

@@ -16,6 +16,7 @@ import sys
 import textwrap
 import time
 
+import pytest
 from studies import (
     PROGRAM,
     Study,
@@ -195,7 +196,7 @@ import os, sys
 trial = int(os.environ["KAJITORI_TRIAL"])
 short = ["--epochs", "2", "--lr", "0.05"]
 hopeless = ["--epochs", "1000000", "--lr", "1e-9"]
-os.execv(sys.argv[1], [sys.argv[1], "--step-ms", "1", *(short if trial < int(sys.argv[2]) else hopeless)])
+os.execv(sys.argv[1], [sys.argv[1], "--step-ms", "1", *(short if trial < int(sys.argv[2]) else hopeless), *sys.argv[4:]])
 """
 
 
@@ -260,6 +261,28 @@ def test_stopped_by_a_person(place):
     row = trials_of(tune)[0]
     assert row["state"] == "COMPLETE"
     assert row["reason"] == "stopped by ann"
+
+
+@pytest.mark.parametrize(
+    ("words", "state", "status", "reason"),
+    [
+        (["prune"], "PRUNED", 76, "pruned by ann"),
+        (["abort"], "FAIL", 77, "aborted by ann"),
+        (["pause", "--level", "leave"], "FAIL", 75, "left, as ann wanted; its checkpoint is "),
+    ],
+)
+def test_ended_by_a_person_otherwise(place, words, state, status, reason):
+    study = digits_study(place, 0)
+    study.program += ["--checkpoints", place.tmp_path]
+    tune = study.start(1, "-v")
+    tune.wait_line("step 0 value")
+    run_id = study.trial_json(0, "trial.json")["run_id"]
+    place.kajitori(*words, "--run", run_id, "--by", "ann")
+    assert tune.wait() == 0
+    row = trials_of(tune)[0]
+    assert row["state"] == state
+    assert row["reason"].startswith(reason)
+    assert study.trial_json(0, "exit.json")["exit_code"] == status
 
 
 def waiting_study(study, trials=4, *more):
