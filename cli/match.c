@@ -55,7 +55,8 @@ bool cli_match_parse(const char *text, cli_match *ret_match, char *problem, size
     op_size = read_operator(after, &ret_match->op);
     const char *value = after + op_size;
     value += strspn(value, " \t");
-    if (name_size == 0 || name_size >= sizeof ret_match->name || op_size == 0 || !*value) {
+    bool has_value = *value && !strchr("<>=", *value); /* =>, =<, !== are no operators */
+    if (name_size == 0 || name_size >= sizeof ret_match->name || op_size == 0 || !has_value) {
         snprintf(problem, size, "%s", SYNTAX);
         return false;
     }

@@ -268,10 +268,25 @@ static void put_plain(struct json_object *value)
     free(text);
 }
 
-static void print_object_csv(struct json_object *object)
+/* The names of all members of all objects in `list`, as they come. */
+static struct json_object *all_columns(struct json_object *list)
 {
+    struct json_object *columns = json_object_new_object();
+    for (size_t k = 0; k < json_object_array_length(list); k++) {
+        json_object_object_foreach(json_object_array_get_idx(list, k), key, unused)
+        {
+            (void)unused;
+            json_object_object_add(columns, key, NULL);
+        }
+    }
+    return columns;
+}
+
+static void print_objects_csv(struct json_object *list)
+{
+    struct json_object *columns = all_columns(list);
     bool first = true;
-    json_object_object_foreach(object, key, unused)
+    json_object_object_foreach(columns, key, unused)
     {
         (void)unused;
         if (!first)
@@ -280,14 +295,35 @@ static void print_object_csv(struct json_object *object)
         first = false;
     }
     putchar('\n');
-    first = true;
-    json_object_object_foreach(object, name, member)
-    {
-        (void)name;
-        put_csv_cell(member, first);
-        first = false;
+    for (size_t k = 0; k < json_object_array_length(list); k++) {
+        first = true;
+        json_object_object_foreach(columns, name, nothing)
+        {
+            (void)nothing;
+            put_csv_cell(json_object_object_get(json_object_array_get_idx(list, k), name), first);
+            first = false;
+        }
+        putchar('\n');
     }
-    putchar('\n');
+    json_object_put(columns);
+}
+
+static void print_object_csv(struct json_object *object)
+{
+    struct json_object *list = json_object_new_array();
+    json_object_array_add(list, json_object_get(object));
+    print_objects_csv(list);
+    json_object_put(list);
+}
+
+void cli_print_objects(struct json_object *list)
+{
+    if (cli.format == CLI_YAML)
+        cli_print_yaml(list);
+    else if (cli.format == CLI_CSV)
+        print_objects_csv(list);
+    else
+        cli_print_json(list);
 }
 
 void cli_print_object(struct json_object *object)

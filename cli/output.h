@@ -43,6 +43,8 @@ void cli_print_yaml(struct json_object *value);
 /* One object in the format of --format: JSON, YAML, two CSV lines, or its values one per line
  * (table too; verbs with a better table print their own). */
 void cli_print_object(struct json_object *object);
+/* A list of objects: JSON, YAML, or CSV with a column for each member that any of them has. */
+void cli_print_objects(struct json_object *list);
 
 /* Rows with the same columns, printed in the format of --format when all are there. */
 typedef struct cli_table cli_table;

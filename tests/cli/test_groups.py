@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several runs at once: --study, --match, --all."""
 
+import csv
+
 import pytest
 
 
@@ -109,6 +111,17 @@ def test_a_run_that_does_not_answer_is_not_passed_over(place, three):
     assert answer.stderr == "kajitori: b-2 does not answer, so it is not known whether it matches\n"
 
 
+def test_status_as_csv_has_one_header(place, three):
+    three[0].answers["status"]["checkpoint"] = {"path": "/ck/1"}
+    lines = place.kajitori("status", "--all", "--format", "csv").stdout.splitlines()
+    assert len(lines) == 4
+    columns = lines[0].split(",")
+    assert {"id", "state", "checkpoint"} < set(columns)
+    rows = list(csv.DictReader(lines))
+    assert [row["id"] for row in rows] == ["a-1", "b-2", "c-3"]
+    assert [bool(row["checkpoint"]) for row in rows] == [True, False, False]
+
+
 def test_none_matches(place, three):
     answer = place.kajitori("stop", "--study", "t", status=3)
     assert answer.stderr == "kajitori: none of the 3 live runs is of study t\n"
@@ -156,6 +169,8 @@ def test_questions_to_a_group(place, three):
         (["stop", "--match", "lr"], "--match 'lr': write NAME, one of < <= > >= = != ~, and a"),
         (["stop", "--match", ">3"], "--match '>3': write NAME, "),
         (["stop", "--match", "lr="], "--match 'lr=': write NAME, "),
+        (["stop", "--match", "lr=>3"], "--match 'lr=>3': write NAME, "),
+        (["stop", "--match", "lr!==3"], "--match 'lr!==3': write NAME, "),
         (["stop", "--match", "lr!3"], "--match 'lr!3': write NAME, "),
         (["ps", "--match", "lr>high"], "--match 'lr>high': > needs a number, not 'high'"),
         (["stop", "--study", ""], "the name of the study is empty"),
