@@ -164,10 +164,10 @@ class Client:
         """
         err = new_error()
         result = ffi.new("char **")
-        body = ffi.NULL if params is None else json.dumps(params).encode()
-        self._check(
-            lib.kj_client_call(self._open(), method.encode(), body, _ms(timeout), result, err), err
-        )
+        keep: list[Any] = []
+        name = text("method", method, keep)
+        body = ffi.NULL if params is None else _body(params)
+        self._check(lib.kj_client_call(self._open(), name, body, _ms(timeout), result, err), err)
         return _take_json(result)
 
     def status(self, timeout: float | None = 10.0) -> dict[str, Any]:
@@ -202,15 +202,17 @@ class Client:
         given = {"at": at, "by": by, "reason": reason, "command_id": command_id}
         params = {"verb": verb} | {key: value for key, value in given.items() if value is not None}
         params |= {"words": words} if words else {}
+        if not isinstance(args or {}, Mapping):
+            raise ArgumentError(f"args: {args!r} does not map names to values")
         params |= {"args": {k: v for k, v in args.items() if v is not None}} if args else {}
         return self._command(params | ({"dry_run": True} if dry_run else {}), wait, timeout)
 
     def _command(self, params: dict[str, Any], wait: str, timeout: float | None) -> dict[str, Any]:
-        if wait not in WAITS:
+        if wait not in list(WAITS):
             raise ArgumentError(f"wait: {wait!r} is none of {', '.join(WAITS)}")
         err = new_error()
         result = ffi.new("char **")
-        body = json.dumps(params).encode()
+        body = _body(params)
         self._check(
             lib.kj_client_command(self._open(), body, WAITS[wait], _ms(timeout), result, err), err
         )
@@ -340,7 +342,27 @@ class Client:
 
 
 def _ms(timeout: float | None) -> int:
-    return -1 if timeout is None else int(max(0, min(timeout * 1000, 2**31 - 1)))
+    if timeout is None:
+        return -1
+    try:
+        seconds = float(timeout)
+        return 2**31 - 1 if seconds > 2e6 else max(0, int(seconds * 1000))  # NaN is no integer
+    except (TypeError, ValueError):
+        raise ArgumentError(f"timeout: {timeout!r} is no number of seconds") from None
+
+
+def _plain(value: Any) -> Any:
+    """A number of another library as Python's."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{value!r} is neither number, truth value nor text")
+
+
+def _body(params: Any) -> bytes:
+    try:
+        return json.dumps(params, default=_plain).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"cannot be sent: {error}") from None
 
 
 def _note_interrupt(_class: Any, error: BaseException, traceback: Any) -> None:

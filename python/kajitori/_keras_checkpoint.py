@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from kajitori._errors import UnsupportedError
+from kajitori._errors import FailedError, UnsupportedError
 
 WEIGHTS = "model.weights.h5"
 STATE = "state.json"
@@ -41,19 +41,32 @@ def save(folder: str, model: Any, step: int, epoch: int, batch: int) -> str:
 
 def load_state(path: str) -> dict[str, Any]:
     """The place in the training that the checkpoint is of."""
-    with open(os.path.join(path, STATE), encoding="utf-8") as file:
-        state = json.load(file)
-    if state.get("format") != FORMAT:
-        raise UnsupportedError(f"{path}: a checkpoint of format {state.get('format')!r}")
+    try:
+        with open(os.path.join(path, STATE), encoding="utf-8") as file:
+            state = json.load(file)
+        found = state["format"]
+        if found == FORMAT and not (isinstance(state["epoch"], int) and state["epoch"] >= 0):
+            raise ValueError(f"epoch {state['epoch']!r}")
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise FailedError(_damaged(path, error)) from error
+    if found != FORMAT:
+        raise UnsupportedError(f"{path}: a checkpoint of format {found!r}")
     return state
 
 
+def _damaged(path: str, error: Exception) -> str:
+    return f"cannot go on from the checkpoint {path}: {type(error).__name__}: {error}"
+
+
 def restore(path: str, model: Any) -> None:
-    """Loads weights and optimizer."""
+    """Loads weights and optimizer. `FailedError` when they cannot be read, or are not this model's."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
-    model.load_weights(os.path.join(path, WEIGHTS))
+    try:
+        model.load_weights(os.path.join(path, WEIGHTS))
+    except Exception as error:
+        raise FailedError(_damaged(path, error)) from error
 
 
 def is_inside(path: str, folder: str) -> bool:

@@ -44,10 +44,12 @@ from kajitori._values import (
     Scalar,
     VerbBinding,
     count,
+    limit,
     path,
     range_flags,
     text,
     type_code,
+    whole,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -106,10 +108,8 @@ os.register_at_fork(after_in_child=_forget_other_threads)
 
 def _marks(fifo: Any, run_id: str | None) -> frozenset[Any]:
     """What a second run of this thread would have to share with this one."""
-    if fifo is None and run_id is None:
-        return frozenset()
-    with contextlib.suppress(TypeError, ValueError):  # what is no path is refused in its time
-        fifo = None if fifo is None else os.path.realpath(os.fsencode(fifo))
+    if fifo is not None:
+        fifo = os.path.realpath(os.fsencode(fifo))
     here = (os.getpid(), threading.get_ident())
     return frozenset((*here, mark) for mark in (fifo, run_id) if mark is not None)
 
@@ -226,7 +226,6 @@ class Run:
         self._raises = lib.KJ_RUN_LEFT | lib.KJ_RUN_ABORTED if raises else 0
         self._kept: dict[str, Any] = {}
         self._provided: set[str] = set()  # standard verbs that are a SteeringCallback's
-        self._marks = _marks(fifo, run_id)
         self._inside = threading.Lock()
         self._interrupted = Interrupted()
         self._params: dict[str, tuple[ParamBinding, Any]] = {}
@@ -251,6 +250,7 @@ class Run:
         options.mailbox_dir = path("mailbox", mailbox, keep)
         options.schedule_path = path("schedule", schedule, keep)
         options.signals = text("signals", signals, keep)
+        self._marks = _marks(fifo, run_id)
         replaced = _close_forgotten(self._marks)
         err = new_error()
         result = ffi.new("kj_run **")
@@ -305,7 +305,7 @@ class Run:
     def end_epoch(self, epoch: int) -> bool:
         """The epoch ends: carries out what is scheduled for its end or an earlier one (``at=epoch``),
         then as `poll`."""
-        return self._enter(lib.kj_run_end_epoch, epoch)
+        return self._enter(lib.kj_run_end_epoch, whole("epoch", epoch))
 
     def _enter(self, function: Any, *args: Any) -> bool:
         """One of the four calls above in C, unless one is going on: a callback that polls, or a
@@ -504,7 +504,7 @@ class Run:
     def add(self, param: Param) -> None:
         """Registers a parameter that is described by a `Param`. As `add_param`."""
         of = f"parameter {param.name}"
-        if param.effect not in EFFECTS:
+        if param.effect not in list(EFFECTS):
             raise ArgumentError(f"{of}: effect {param.effect!r} is none of {', '.join(EFFECTS)}")
         if not callable(param.get) or not (param.set is None or callable(param.set)):
             raise ArgumentError(f"{of}: get and set are functions")
@@ -518,8 +518,8 @@ class Run:
         c_param.help = text(f"{of}: help", param.help, keep)
         bits = (lib.KJ_PARAM_MIN, lib.KJ_PARAM_MAX, lib.KJ_PARAM_MIN_EXCLUSIVE)
         c_param.flags = range_flags(param.min, param.max, param.min_exclusive, bits)
-        c_param.min = param.min or 0
-        c_param.max = param.max or 0
+        c_param.min = limit(of, param.min)
+        c_param.max = limit(of, param.max)
         c_param.effect = EFFECTS[param.effect]
         c_param.get = lib.kjp_param_get
         if param.set is None:
@@ -555,6 +555,8 @@ class Run:
         """
         if not callable(function):
             raise ArgumentError(f"verb {name}: {function!r} is no function")
+        if not isinstance(args or {}, Mapping):
+            raise ArgumentError(f"verb {name}: args {args!r} does not map names to types")
         declared = {
             key: arg if isinstance(arg, Arg) else Arg(type=arg) for key, arg in (args or {}).items()
         }
@@ -673,5 +675,5 @@ def _describe_arg(c_arg: Any, of: str, name: str, arg: Arg, keep: list[Any]) -> 
     bits = (lib.KJ_ARG_MIN, lib.KJ_ARG_MAX, lib.KJ_ARG_MIN_EXCLUSIVE)
     c_arg.flags = range_flags(arg.min, arg.max, arg.min_exclusive, bits)
     c_arg.flags |= lib.KJ_ARG_REQUIRED if arg.required else 0
-    c_arg.min = arg.min or 0
-    c_arg.max = arg.max or 0
+    c_arg.min = limit(of, arg.min)
+    c_arg.max = limit(of, arg.max)

@@ -114,6 +114,25 @@ def count(of: str, value: Any) -> int:
     return number if number < 2**63 else 0
 
 
+def whole(of: str, value: Any) -> int:
+    """A whole number as C has it."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 2**63
+    if not -(2**63) <= number < 2**63:
+        raise ArgumentError(f"{of} {value!r} is no whole number of 64 bits")
+    return number
+
+
+def limit(of: str, value: Any) -> float:
+    """The smallest or greatest value, 0 for None."""
+    try:
+        return 0.0 if value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(f"{of}: the limit {value!r} is no number") from None
+
+
 def range_flags(
     low: float | None, high: float | None, exclusive: bool, bits: tuple[int, int, int]
 ) -> int:

@@ -293,8 +293,9 @@ class SteeringCallback(keras.callbacks.Callback):
         path = self.resumed_from
         if not path or not self._checkpoint_dir or path in _taken_up:
             return
+        epoch = self.initial_epoch
         _keras_checkpoint.restore(path, self.model)
-        self._backend.begin_with_epoch(self.model, self.initial_epoch)
+        self._backend.begin_with_epoch(self.model, epoch)
         self._has_gone_on = True
         _taken_up.add(path)
         self.run.note(f"goes on from {path}")

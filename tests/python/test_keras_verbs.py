@@ -3,6 +3,7 @@
 
 import json
 import os
+import pathlib
 
 import keras
 import numpy as np
@@ -225,7 +226,32 @@ def test_a_checkpoint_of_another_folder_is_not_ours(tmp_path, monkeypatch):
 
 def test_a_checkpoint_that_is_gone_is_an_error_and_no_fresh_start(tmp_path, monkeypatch):
     monkeypatch.setenv("KAJITORI_CHECKPOINT", str(tmp_path / "step-00000007"))
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(
+        kajitori.FailedError, match=r"cannot go on from the checkpoint .*step-00000007"
+    ):
+        fit(make_model(), SteeringCallback(checkpoint_dir=tmp_path), epochs=1)
+    assert kajitori.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("state.json", '{"format": 1, "epo'),
+        ("state.json", "[]"),
+        ("state.json", '{"format": 1}'),
+        ("state.json", '{"format": 1, "epoch": -1}'),
+        ("state.json", None),
+        ("model.weights.h5", "torn"),
+        ("model.weights.h5", None),
+    ],
+)
+def test_a_damaged_checkpoint_is_an_error_and_no_fresh_start(tmp_path, monkeypatch, file, content):
+    path = pathlib.Path(leave(tmp_path, "pause level=leave", epochs=4))
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", str(path))
+    (path / file).unlink()
+    if content is not None:
+        (path / file).write_text(content)
+    with pytest.raises(kajitori.FailedError, match=r"cannot go on from the checkpoint .*step-"):
         fit(make_model(), SteeringCallback(checkpoint_dir=tmp_path), epochs=1)
     assert kajitori.runs() == []
 

@@ -244,6 +244,12 @@ def test_wrong_declarations_are_refused(run):
         run.add_verb("stop", print)
     with pytest.raises(kajitori.ArgumentError):
         run.add_param("at", float, lambda: 1.0)
+    with pytest.raises(kajitori.ArgumentError, match="none of step, epoch, restart"):
+        run.add_param("y", float, lambda: 1.0, effect=[])
+    with pytest.raises(kajitori.ArgumentError, match="parameter y: the limit 'low' is no number"):
+        run.add_param("y", float, lambda: 1.0, min="low")
+    with pytest.raises(kajitori.ArgumentError, match="does not map names to types"):
+        run.add_verb("go", print, ["x"])
     with pytest.raises(kajitori.ArgumentError, match="are functions"):
         run.add_param("y", float, lambda: 1.0, 3)
     with pytest.raises(kajitori.ArgumentError, match="3 is no function"):
@@ -809,6 +815,8 @@ def test_no_place_for_doors_is_a_deaf_run(tmp_path):
         ({"run_id": "a\0b"}, "run_id: .* has a NUL in it"),
         ({"fifo": ""}, "fifo: the path is empty"),
         ({"fifo": 7}, "fifo: 7 is no path"),
+        ({"fifo": []}, r"fifo: \[\] is no path"),
+        ({"run_id": []}, r"run_id: \[\] is no text"),
         ({"total_steps": 1.5}, r"total_steps: 1\.5 is no whole number"),
         ({"total_epochs": -1}, "cannot be negative"),
     ],
@@ -824,6 +832,39 @@ def test_a_step_that_is_none(run, value):
         run.begin_step(value)
     with pytest.raises(kajitori.ArgumentError, match="no whole number of 64 bits"):
         run.begin_epoch(value)
+    with pytest.raises(kajitori.ArgumentError, match="no whole number of 64 bits"):
+        run.end_epoch(value)
+
+
+def test_what_a_client_cannot_send(run):
+    with kajitori.connect(run.id) as client:
+        for options in (
+            {"args": [("lr", 1)]},
+            {"args": {"lr": b"1"}},
+            {"args": {"lr": object()}},
+            {"wait": []},
+            {"timeout": "soon"},
+            {"timeout": float("nan")},
+        ):
+            with pytest.raises(kajitori.ArgumentError):
+                client.command("ping", **options)
+        with pytest.raises(kajitori.ArgumentError, match="method: 5 is no text"):
+            client.call(5)
+        with pytest.raises(kajitori.ArgumentError, match="timeout"):
+            next(client.events(timeout="soon"))
+
+
+def test_numbers_of_numpy_are_numbers(run):
+    np = pytest.importorskip("numpy")
+    values = []
+    run.add_param("lr", float, lambda: 0.5, values.append)
+
+    def send():
+        with kajitori.connect(run.id) as client:
+            client.set({"lr": np.float32(0.25)})
+
+    while_polling(run, send)
+    assert values == [0.25]
 
 
 def test_paths_in_bytes_and_names_that_are_no_utf8(tmp_path, monkeypatch):
