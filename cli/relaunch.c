@@ -10,6 +10,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -105,9 +106,46 @@ static bool lives(const char *id)
     return found;
 }
 
+/* STATE/runs/RUN-ID/FILE; for free. */
+static char *state_path(const char *id, const char *file)
+{
+    static const struct {
+        const char *variable, *below;
+    } places[] = {{"KAJITORI_STATE_DIR", ""},
+                  {"XDG_STATE_HOME", "/kajitori"},
+                  {"HOME", "/.local/state/kajitori"}};
+    const char *root = cli.state_dir, *below = "";
+    for (size_t k = 0; !root && k < sizeof places / sizeof *places; k++) {
+        root = getenv(places[k].variable);
+        root = root && *root ? root : NULL;
+        below = places[k].below;
+    }
+    root = root ? root : "/";
+    char *path =
+        cli_check_memory(malloc(strlen(root) + strlen(below) + strlen(id) + strlen(file) + 32));
+    sprintf(path, "%s%s/runs/%s/%s", root, below, id, file);
+    return path;
+}
+
+/*
+ * Two that start the same run at once: the second one is refused until the first one's program has
+ * opened its run, which replaces run.json. The program has the lock meanwhile, so it goes with it.
+ */
+static bool is_being_started(const past *run)
+{
+    char *path = state_path(run->id, "run.json");
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK); /* is inherited */
+    free(path);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 /* Whether it may be started: CLI_DONE, or the status with the reason printed. */
 static int check_ending(const past *run, unsigned flags)
 {
+    if (!(flags & CLI_RELAUNCH_PRINT) && is_being_started(run)) {
+        cli_error("%s is being started again already", run->id);
+        return CLI_FAILED;
+    }
     if (lives(run->id)) {
         cli_error("%s is live", run->id);
         return CLI_FAILED;
@@ -228,7 +266,7 @@ static struct json_object *recorded_argv(const past *run)
     for (size_t k = 0; k < n; k++)
         if (!json_object_is_type(json_object_array_get_idx(argv, k), json_type_string))
             n = 0;
-    bool is_cut = json_object_get_boolean(member_of(run->run, "argv_cut"));
+    bool is_cut = json_object_get_boolean(cli_member_of(run->run, "argv_cut"));
     if (n > 0 && !is_cut)
         return argv;
     cli_error("the command line of %s was not recorded%s", run->id,
@@ -277,26 +315,6 @@ static void set_environment(const past *run)
         setenv("KAJITORI_STATE_DIR", cli.state_dir, 1);
 }
 
-/* STATE/runs/RUN-ID/output.log; for free. */
-static char *output_path(const char *id)
-{
-    static const struct {
-        const char *variable, *below;
-    } places[] = {{"KAJITORI_STATE_DIR", ""},
-                  {"XDG_STATE_HOME", "/kajitori"},
-                  {"HOME", "/.local/state/kajitori"}};
-    const char *root = cli.state_dir, *below = "";
-    for (size_t k = 0; !root && k < sizeof places / sizeof *places; k++) {
-        root = getenv(places[k].variable);
-        root = root && *root ? root : NULL;
-        below = places[k].below;
-    }
-    root = root ? root : "/";
-    char *path = cli_check_memory(malloc(strlen(root) + strlen(below) + strlen(id) + 32));
-    sprintf(path, "%s%s/runs/%s/output.log", root, below, id);
-    return path;
-}
-
 static int fail_to_start(const char *program, int number)
 {
     cli_error("cannot start %s: %s", program, strerror(number));
@@ -328,7 +346,7 @@ static int start_detached(const past *run, char **words, const char *output)
 
 static int start(const past *run, const char *cwd, char **words, unsigned flags)
 {
-    char *output = output_path(run->id);
+    char *output = state_path(run->id, "output.log");
     char *absolute = *output == '/' ? NULL : realpath(output, NULL);
     int status;
     if (chdir(cwd) != 0) {

@@ -76,6 +76,16 @@ static bool is_url(const char *word)
     return strncmp(word, scheme, sizeof scheme - 1) == 0;
 }
 
+/* [USER@][ADDRESS]: ssh wants it without the brackets. */
+static void drop_brackets(char *host)
+{
+    char *open = strchr(host, '['), *close = open ? strchr(open, ']') : NULL;
+    if (!close || close[1])
+        return;
+    *close = 0;
+    memmove(open, open + 1, strlen(open));
+}
+
 /* ssh://[USER@]HOST[:PORT][/RUN]: the run in it, "" when there is none. */
 static const char *take_url(journey *j, const char *url)
 {
@@ -87,10 +97,11 @@ static const char *take_url(journey *j, const char *url)
     if (slash)
         *slash = 0;
     colon = strrchr(j->url_host, ':');
-    if (colon) {
+    if (colon && !strchr(colon, ']')) {
         *colon = 0;
         j->port = colon + 1;
     }
+    drop_brackets(j->url_host);
     j->host = j->url_host;
     return slash ? slash + 1 : "";
 }

@@ -157,8 +157,9 @@ KJ_API int kj_run_begin_step(kj_run *run, int64_t step);
 /* Epoch number `epoch` (0-based) begins: publishes the counter, then as kj_run_poll. */
 KJ_API int kj_run_begin_epoch(kj_run *run, int64_t epoch);
 
-/* The epoch ends: reads all parameters anew, carries out what was scheduled for the end of this or
- * an earlier epoch (at=epoch), then as kj_run_poll. */
+/* The epoch ends (and is published, where kj_run_begin_epoch was not called): reads all parameters
+ * anew, carries out what was scheduled for the end of this or an earlier epoch (at=epoch), then as
+ * kj_run_poll. */
 KJ_API int kj_run_end_epoch(kj_run *run, int64_t epoch);
 
 /* Nonzero once a stop was applied. Any thread. */

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -104,7 +106,8 @@ def connect(
 
 
 class Client:
-    """One connection to a run. For one thread at a time; a context manager.
+    """One connection to a run; a context manager. For one thread at a time: while one call waits,
+    a second one is a `StateError`.
 
     The methods that send a command (`set`, `stop`, `pause`, …) take the options of `command`:
 
@@ -124,6 +127,7 @@ class Client:
     def __init__(self, info: RunInfo, read_only: bool = False) -> None:
         self.info = info
         self._read_only = read_only
+        self._lock = threading.Lock()
         self._interrupted = Interrupted()
         self._handle = ffi.new_handle(self._interrupted)
         self._client = self._connect()
@@ -138,10 +142,17 @@ class Client:
         lib.kj_client_set_interrupt(client, lib.kjp_look, self._handle)
         return client
 
-    def _open(self) -> Any:
-        if self._client is None:
-            raise StateError("the connection is closed")
-        return self._client
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[Any]:
+        """The connection, for one call into C."""
+        if not self._lock.acquire(blocking=False):
+            raise StateError("a connection is for one thread at a time; another call waits in it")
+        try:
+            if self._client is None:
+                raise StateError("the connection is closed")
+            yield self._client
+        finally:
+            self._lock.release()
 
     def _check(self, result: int, err: Any) -> None:
         """`check`, but first what a signal handler raised while C waited."""
@@ -153,7 +164,8 @@ class Client:
     @property
     def version(self) -> str:
         """The version of the library in the run."""
-        return _string(lib.kj_client_get_version(self._open()))
+        with self._using() as client:
+            return _string(lib.kj_client_get_version(client))
 
     def call(
         self, method: str, params: dict[str, Any] | None = None, timeout: float | None = 10.0
@@ -167,7 +179,9 @@ class Client:
         keep: list[Any] = []
         name = text("method", method, keep)
         body = ffi.NULL if params is None else _body(params)
-        self._check(lib.kj_client_call(self._open(), name, body, _ms(timeout), result, err), err)
+        with self._using() as client:
+            r = lib.kj_client_call(client, name, body, _ms(timeout), result, err)
+            self._check(r, err)
         return _take_json(result)
 
     def status(self, timeout: float | None = 10.0) -> dict[str, Any]:
@@ -213,9 +227,9 @@ class Client:
         err = new_error()
         result = ffi.new("char **")
         body = _body(params)
-        self._check(
-            lib.kj_client_command(self._open(), body, WAITS[wait], _ms(timeout), result, err), err
-        )
+        with self._using() as client:
+            r = lib.kj_client_command(client, body, WAITS[wait], _ms(timeout), result, err)
+            self._check(r, err)
         return _take_json(result)
 
     def set(self, values: Mapping[str, Scalar], **options: Any) -> dict[str, Any]:
@@ -311,7 +325,8 @@ class Client:
         while True:
             err = new_error()
             result = ffi.new("char **")
-            found = lib.kj_client_next_event(self._open(), _ms(timeout), result, err)
+            with self._using() as client:
+                found = lib.kj_client_next_event(client, _ms(timeout), result, err)
             if found == 0:
                 return
             if found == lib.KJ_EENDED:
@@ -330,9 +345,10 @@ class Client:
 
     def close(self) -> None:
         """Ends the connection. A second call does nothing."""
-        client, self._client = self._client, None
-        if client is not None:
-            ffi.release(client)
+        if self._client is not None:
+            with self._using() as client:
+                self._client = None
+                ffi.release(client)
 
     def __enter__(self) -> Client:
         return self

@@ -42,6 +42,8 @@ int kj_run_end_epoch(kj_run *run, int64_t epoch)
 {
     if (run->forked)
         return 0;
+    if (kji_run_epoch(run) < epoch) /* the program only says where epochs end */
+        __atomic_store_n(&run->cell.epoch, epoch, __ATOMIC_RELAXED);
     kji_run_lock(run);
     kji_run_refresh(run, true);
     kji_run_unlock(run);

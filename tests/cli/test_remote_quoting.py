@@ -74,3 +74,18 @@ def test_no_backslash_stands_in_quotes(line):
 def test_what_is_no_host_is_refused(place, host):
     done = place.kajitori("ps", f"--host={host}", status=2)
     assert "is no name of a host" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("ssh://[::1]/r", ["::1"]),
+        ("ssh://[::1]:2222/r", ["-p", "2222", "::1"]),
+        ("ssh://me@[fe80::2%eth0]:22/r", ["-p", "22", "me@fe80::2%eth0"]),
+        ("ssh://me@there:22/r", ["-p", "22", "me@there"]),
+        ("ssh://there", ["there"]),
+    ],
+)
+def test_the_host_of_a_url(place, url, host):
+    done = place.kajitori("ping", url, env={"KAJITORI_SSH": "printf %s\\\\n"})
+    assert done.stdout.splitlines()[: len(host)] == host

@@ -133,6 +133,22 @@ def test_detached(place, left):
     assert not log.parent.exists()
 
 
+def test_two_at_once(place, left):
+    """The first one's program has not opened its run yet."""
+    work = left()
+    os.mkfifo(work / "go")
+    (work / "program.py").write_text("print('here', flush=True)\nopen('go').read()\n")
+    first = place.start_kajitori("resume", "old")
+    first.wait_line("here")
+    done = place.kajitori("resume", "old", status=1)
+    assert done.stderr == "kajitori: old-1 is being started again already\n"
+    place.kajitori("resume", "old", "--print")
+    (work / "go").write_text("")
+    assert first.wait() == 0
+    (work / "program.py").write_text("print('here', flush=True)\n")
+    assert place.kajitori("resume", "old").stdout == "here\n"
+
+
 def test_what_is_gone(place, left, tmp_path):
     work = left()
     work.rename(tmp_path / "elsewhere")

@@ -951,6 +951,31 @@ def test_a_closed_client(run):
         client.send("ping", wait="soon")
 
 
+def test_a_connection_is_for_one_thread_at_a_time(run):
+    client = kajitori.connect(run.id)
+    events = client.events()
+    held = threading.Thread(target=lambda: next(events), daemon=True)
+    held.start()
+    while not client._lock.locked():
+        pass
+    for use in (client.status, client.close, lambda: client.command("ping")):
+        with pytest.raises(kajitori.StateError, match="one thread at a time"):
+            use()
+    run.report("loss", 1, 0.5)
+    held.join(PATIENCE)
+    assert client.status()["id"] == run.id
+    client.close()
+
+
+def test_the_end_of_an_epoch_that_nobody_began(run):
+    with kajitori.connect(run.id) as client:
+        client.stop(at="epoch:2", wait="accepted")
+    assert not run.end_epoch(1)
+    assert run.end_epoch(2)
+    assert [(line["epoch"], line["place"]) for line in applied(run.id)] == [(2, "epoch")]
+    assert run.epoch == 2
+
+
 def test_nobody_is_answered_before_the_run_listens():
     with kajitori.Run(listen=False) as run:
         asked = subprocess.Popen(
