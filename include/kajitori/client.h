@@ -76,7 +76,8 @@ typedef struct kj_client_options {
 /* The same with options (may be NULL). A folder without a socket that has a mailbox is talked to
  * by that (docs/mailbox.md): the calls below are the same but slower, and "subscribe" is
  * KJ_EUNSUPPORTED. A request that was not taken within its time-out is taken back. KJ_ENORUN when
- * the run shows no sign of life. KJ_CLIENT_READ_ONLY is not enforced there. */
+ * the run shows no sign of life, KJ_EUNSUPPORTED with KJ_CLIENT_READ_ONLY: a mailbox has one door.
+ */
 KJ_API int kj_client_open_with(const char *dir, const kj_client_options *options,
                                kj_client **ret_client, kj_error *err);
 KJ_API void kj_client_close(kj_client *client);

@@ -285,7 +285,10 @@ int kj_client_open_with(const char *dir, const kj_client_options *options, kj_cl
         return kji_fail_memory(err);
     client->fd = -1;
     client->in = (kji_strbuf)KJI_STRBUF_INIT;
-    if (kji_mailbox_is_way_to(dir)) {
+    if (kji_mailbox_is_way_to(dir) && only_looks) {
+        r = kji_fail(err, KJ_EUNSUPPORTED,
+                     "the run in %s is reached by a mailbox, which has no read-only door", dir);
+    } else if (kji_mailbox_is_way_to(dir)) {
         r = kji_mailbox_connect(client, dir, PROTOCOL, err);
     } else {
         client->transport = &kji_transport_socket;

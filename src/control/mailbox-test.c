@@ -522,6 +522,19 @@ static void test_a_request_that_is_taken_back(void **state)
     kj_client_close(client);
 }
 
+static void test_a_client_that_only_looks_is_refused(void **state)
+{
+    (void)state;
+    fix_open(NULL, 0);
+    kj_client *client = NULL;
+    kj_error err = KJ_ERROR_INIT;
+    kj_client_options options = KJ_CLIENT_OPTIONS_INIT;
+    options.flags = KJ_CLIENT_READ_ONLY;
+    assert_int_equal(kj_client_open_with(box, &options, &client, &err), KJ_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "no read-only door"));
+    fix_close();
+}
+
 static void test_a_client_of_a_dead_run(void **state)
 {
     (void)state;
@@ -704,6 +717,7 @@ int main(void)
         TEST(test_a_client),
         TEST(test_a_client_waits_for_what_ends_the_run),
         TEST(test_a_request_that_is_taken_back),
+        TEST(test_a_client_that_only_looks_is_refused),
         TEST(test_a_client_of_a_dead_run),
         TEST(test_a_forked_child_keeps_nothing),
         TEST(test_listing),
