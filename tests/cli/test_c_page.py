@@ -21,6 +21,8 @@ def test_program_of_the_page(place, tmp_path):
     training = place.start(tmp_path / "training", env={"KAJITORI_RUN_ID": "page"})
     while not (place.runtime / "page" / "sock").exists():
         assert training.popen.poll() is None, training.err
+    watching = place.start_kajitori("watch")
+    watching.wait_line("loss = ")  # lr is registered before the first step
     assert "lr: 0.1 -> 0.5, applied at step" in place.kajitori("set", "lr=0.5").stdout
     place.kajitori("stop", "reason=enough")
     assert training.wait() == 0
