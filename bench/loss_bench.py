@@ -61,11 +61,15 @@ def start_writers(
         )
         for k, (how, path) in enumerate(jobs)
     ]
-    for writer in writers:
-        out = writer.communicate()[0]
-        if writer.returncode != 0:
-            raise SystemExit(f"loss_bench.py: {writer.args} ended with status {writer.returncode}")
-        yield int(out)
+    try:
+        for writer in writers:
+            out = writer.communicate()[0]
+            if writer.returncode != 0:
+                raise SystemExit(f"loss_bench.py: {writer.args}: status {writer.returncode}")
+            yield int(out)
+    finally:
+        for writer in writers:  # else one would wait for ever at a FIFO that nobody reads
+            writer.kill()
 
 
 @dataclasses.dataclass
