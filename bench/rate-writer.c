@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sends `tick writer=W number=0`, 1, ... to a run's socket over several connections, each paced so
- * that all together send RATE a second, and looks, for each SAMPLE-th answer, whether the command
- * is in the journal by the time the answer is there. Each command has an id of its own. Prints how
- * many were accepted, how late the last one was sent, and what the samples gave, as JSON.
+ * that all together send RATE a second, with up to 16 that have no answer yet, and looks, for each
+ * SAMPLE-th answer, whether the command is in the journal by the time the answer is there. Each
+ * command has an id of its own. Prints how many were accepted, how late the last one was sent, and
+ * what the samples gave, as JSON.
  *
  * rate-writer FOLDER-OF-THE-RUN FOLDER-OF-THE-JOURNAL CONNECTIONS RATE SECONDS SAMPLE
  */
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_CONNECTIONS = 60, TAIL_BYTES = 1 << 20 };
+enum { MAX_CONNECTIONS = 60, TAIL_BYTES = 1 << 20, WHOLE_BYTES = 80 << 20, WINDOW = 16 };
 
 typedef struct writer {
     pthread_t thread;
@@ -51,14 +53,6 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-static void wait_until(double when_ms)
-{
-    double left = when_ms - now_ms();
-    struct timespec rest = {(time_t)(left / 1e3), (long)((left - 1e3 * (int)(left / 1e3)) * 1e6)};
-    if (left > 0)
-        nanosleep(&rest, NULL);
-}
-
 static int connect_to_run(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -69,40 +63,53 @@ static int connect_to_run(void)
     return fd;
 }
 
-/* The next line, without its newline; valid until the next call. */
-static char *read_line(writer *w)
+/* The next line, without its newline, valid until the next call; NULL when none has come whole. */
+static char *next_line(writer *w)
 {
-    static _Thread_local char line[65536];
-    for (;;) {
-        char *newline = memchr(w->in, '\n', w->in_size);
-        if (newline) {
-            size_t size = (size_t)(newline - w->in);
-            memcpy(line, w->in, size);
-            line[size] = 0;
-            w->in_size -= size + 1;
-            memmove(w->in, newline + 1, w->in_size);
-            return line;
-        }
-        ssize_t n = recv(w->fd, w->in + w->in_size, sizeof w->in - w->in_size, 0);
-        if (n <= 0)
-            die("the run ended the connection");
-        w->in_size += (size_t)n;
-    }
+    static _Thread_local char line[sizeof w->in];
+    char *newline = memchr(w->in, '\n', w->in_size);
+    if (!newline)
+        return NULL;
+    size_t size = (size_t)(newline - w->in);
+    memcpy(line, w->in, size);
+    line[size] = 0;
+    w->in_size -= size + 1;
+    memmove(w->in, newline + 1, w->in_size);
+    return line;
 }
 
-/* Whether the end of the file has `text`. */
-static bool is_at_end_of(const char *path, const char *text)
+/* Waits for more from the run, up to `left_ms`. */
+static void receive(writer *w, double left_ms)
 {
-    static _Thread_local char tail[TAIL_BYTES + 1];
+    struct pollfd from_run = {.fd = w->fd, .events = POLLIN};
+    struct timespec limit = {0};
+    if (left_ms > 0) {
+        limit.tv_sec = (time_t)(left_ms / 1e3);
+        limit.tv_nsec = (long)((left_ms - 1e3 * (double)limit.tv_sec) * 1e6);
+    }
+    if (ppoll(&from_run, 1, &limit, NULL) <= 0)
+        return;
+    ssize_t n = recv(w->fd, w->in + w->in_size, sizeof w->in - w->in_size, 0);
+    if (n <= 0)
+        die("the run ended the connection");
+    w->in_size += (size_t)n;
+}
+
+/* Whether the last `size` bytes of the file have `text`. */
+static bool is_at_end_of(const char *path, size_t size, const char *text)
+{
     struct stat st;
+    char *tail = malloc(size + 1);
     int fd = open(path, O_RDONLY);
-    if (fd < 0 || fstat(fd, &st) < 0)
+    if (!tail || fd < 0 || fstat(fd, &st) < 0)
         die(path);
-    off_t from = st.st_size > TAIL_BYTES ? st.st_size - TAIL_BYTES : 0;
-    ssize_t n = pread(fd, tail, TAIL_BYTES, from);
+    off_t from = st.st_size > (off_t)size ? st.st_size - (off_t)size : 0;
+    ssize_t n = pread(fd, tail, size, from);
     close(fd);
     tail[n > 0 ? n : 0] = 0;
-    return strstr(tail, text);
+    bool found = strstr(tail, text);
+    free(tail);
+    return found;
 }
 
 /* The part of the journal that was ended last; false when there is none. */
@@ -119,50 +126,67 @@ static bool find_older(char *ret_path, size_t size)
     return *newest;
 }
 
+/* Near the end; else, since this thread may have been kept from running, in all of the two newest
+ * parts. */
+static bool is_written(const char *id)
+{
+    char path[PATH_MAX], older[PATH_MAX];
+    snprintf(path, sizeof path, "%s/journal.jsonl", journal);
+    return is_at_end_of(path, TAIL_BYTES, id) || is_at_end_of(path, WHOLE_BYTES, id) ||
+           (find_older(older, sizeof older) && is_at_end_of(older, WHOLE_BYTES, id));
+}
+
 static void look_at_journal(writer *w, const char *id)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/journal.jsonl", journal);
-    bool written = is_at_end_of(path, id);
-    if (!written && find_older(path, sizeof path))
-        written = is_at_end_of(path, id);
     w->sampled++;
-    w->unwritten += !written;
+    w->unwritten += !is_written(id);
 }
 
-static void take_answer(writer *w, const char *id)
+/* The answers among the lines that have come; the others tell what became of earlier commands. */
+static void take_answers(writer *w)
 {
-    char *line;
-    do { /* events of earlier commands come between */
-        line = read_line(w);
-    } while (!strstr(line, "\"id\":"));
-    if (strstr(line, "\"error\":{")) {
-        fprintf(stderr, "rate-writer: %s\n", line);
-        exit(1);
+    char *line, id[40];
+    while ((line = next_line(w))) {
+        char *number = strstr(line, "\"id\":");
+        if (strstr(line, "\"error\":{")) {
+            fprintf(stderr, "rate-writer: %s\n", line);
+            exit(1);
+        }
+        if (!number || strstr(line, "\"method\""))
+            continue;
+        snprintf(id, sizeof id, "\"w%d-%ld\"", w->number, strtol(number + 5, NULL, 10));
+        if (++w->accepted % sample == 0)
+            look_at_journal(w, id);
     }
-    if (++w->accepted % sample == 0)
-        look_at_journal(w, id);
 }
 
+static void send_command(writer *w, long k)
+{
+    char request[300];
+    int size = snprintf(request, sizeof request,
+                        "{\"jsonrpc\":\"2.0\",\"id\":%ld,\"method\":\"command\",\"params\":{"
+                        "\"verb\":\"tick\",\"args\":{\"writer\":%d,\"number\":%ld},"
+                        "\"command_id\":\"w%d-%ld\"}}\n",
+                        k, w->number, k, w->number, k);
+    if (send(w->fd, request, (size_t)size, MSG_NOSIGNAL) != size)
+        die("send");
+}
+
+/* Each command at its time, as long as not too many are without an answer. */
 static void *write_commands(void *data)
 {
     writer *w = data;
-    long n = (long)(seconds * rate / n_connections);
+    long n = (long)(seconds * rate / n_connections), sent = 0;
     w->fd = connect_to_run();
-    for (long k = 0; k < n; k++) {
-        char request[300], id[40];
-        double due_ms = began_ms + 1e3 * ((double)k * n_connections + w->number) / rate;
-        wait_until(due_ms);
-        w->late_ms = now_ms() - due_ms;
-        snprintf(id, sizeof id, "\"w%d-%ld\"", w->number, k);
-        int size = snprintf(request, sizeof request,
-                            "{\"jsonrpc\":\"2.0\",\"id\":%ld,\"method\":\"command\",\"params\":{"
-                            "\"verb\":\"tick\",\"args\":{\"writer\":%d,\"number\":%ld},"
-                            "\"command_id\":%s}}\n",
-                            k, w->number, k, id);
-        if (send(w->fd, request, (size_t)size, MSG_NOSIGNAL) != size)
-            die("send");
-        take_answer(w, id);
+    while (w->accepted < n) {
+        double due_ms = began_ms + 1e3 * ((double)sent * n_connections + w->number) / rate;
+        double left_ms = sent < n && sent - w->accepted < WINDOW ? due_ms - now_ms() : 1e3;
+        if (left_ms <= 0) {
+            w->late_ms = -left_ms;
+            send_command(w, sent++);
+        }
+        receive(w, left_ms);
+        take_answers(w);
     }
     close(w->fd);
     return NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sorted array: new commands come at its end, old ones leave mostly at its beginning. A command
- * that was sent again, under its command_id or by `recover`, closes the old one.
+ * A sorted array: new commands come at its end, old ones leave mostly at its beginning, where they
+ * leave a gap: with thousands that wait, none is moved for one that is done. A command that was
+ * sent again, under its command_id or by `recover`, closes the old one.
  */
 #include "pending.h"
 
@@ -23,13 +24,14 @@ static void clear(kji_pending *pending)
 {
     for (size_t k = 0; k < pending->n; k++)
         free_item(pending, &pending->item[k]);
-    pending->n = 0;
+    pending->item = pending->block;
+    pending->n = pending->n_before = 0;
 }
 
 void kji_pending_done(kji_pending *pending)
 {
     clear(pending);
-    free(pending->item);
+    free(pending->block);
     *pending = (kji_pending){0};
 }
 
@@ -55,10 +57,32 @@ const kji_pending_command *kji_pending_find(const kji_pending *pending, int64_t 
 
 static void remove_at(kji_pending *pending, size_t index)
 {
-    free_item(pending, &pending->item[index]);
+    kji_pending_command *item = pending->item;
+    free_item(pending, &item[index]);
     pending->n--;
-    memmove(pending->item + index, pending->item + index + 1,
-            (pending->n - index) * sizeof *pending->item);
+    if (index > pending->n / 2) {
+        memmove(item + index, item + index + 1, (pending->n - index) * sizeof *item);
+    } else {
+        memmove(item + 1, item, index * sizeof *item);
+        pending->item++;
+        pending->n_before++;
+    }
+}
+
+/* Makes room for one more. A gap that is half of the whole is closed, a smaller one stays. */
+static bool reserve_one(kji_pending *pending)
+{
+    if (pending->n_before && pending->n_before >= pending->n &&
+        pending->n_before + pending->n == pending->capacity) {
+        memmove(pending->block, pending->item, pending->n * sizeof *pending->item);
+        pending->item = pending->block;
+        pending->n_before = 0;
+    }
+    if (!kji_reserve(&pending->block, &pending->capacity, pending->n_before + pending->n + 1,
+                     sizeof *pending->block))
+        return false;
+    pending->item = pending->block + pending->n_before;
+    return true;
 }
 
 static void remove_seq(kji_pending *pending, int64_t seq)
@@ -68,25 +92,54 @@ static void remove_seq(kji_pending *pending, int64_t seq)
         remove_at(pending, k);
 }
 
-static void put(kji_pending *pending, int64_t seq, const char *text, size_t size,
-                const char *command_id, bool is_old)
+/* The newest line of a command that is open already. */
+static void replace(kji_pending *pending, size_t index, const char *text, size_t size)
 {
-    remove_seq(pending, seq);
-    if (pending->n >= KJI_PENDING_MAX || pending->bytes + size > KJI_PENDING_BYTES ||
-        !kji_reserve(&pending->item, &pending->capacity, pending->n + 1, sizeof *pending->item))
+    kji_pending_command *item = &pending->item[index];
+    size_t before = strlen(item->line);
+    char *line = pending->bytes - before + size > KJI_PENDING_BYTES ? NULL : strndup(text, size);
+    if (!line) {
+        remove_at(pending, index);
         return;
-    kji_pending_command item = {.seq = seq, .line = strndup(text, size), .is_old = is_old};
+    }
+    free(item->line);
+    item->line = line;
+    pending->bytes += strlen(line) - before;
+}
+
+static void insert(kji_pending *pending, size_t index, const char *text, size_t size,
+                   const kji_pending_command *like)
+{
+    if (pending->n >= KJI_PENDING_MAX || pending->bytes + size > KJI_PENDING_BYTES ||
+        !reserve_one(pending))
+        return;
+    kji_pending_command item = *like;
+    item.line = strndup(text, size);
     if (!item.line)
         return;
-    if (command_id)
-        item.command_id = strdup(command_id);
-    size_t index = place_of(pending, seq);
+    if (item.command_id)
+        item.command_id = strdup(item.command_id);
     memmove(pending->item + index + 1, pending->item + index,
             (pending->n - index) * sizeof *pending->item);
     pending->item[index] = item;
     pending->n++;
-    pending->n_old += is_old;
+    pending->n_old += item.is_old;
     pending->bytes += strlen(item.line);
+}
+
+static void put(kji_pending *pending, int64_t seq, const char *text, size_t size,
+                const char *command_id, bool is_old)
+{
+    kji_pending_command item = {.seq = seq, .command_id = (char *)command_id, .is_old = is_old};
+    size_t k = place_of(pending, seq);
+    bool is_there = k < pending->n && pending->item[k].seq == seq;
+    if (is_there && pending->item[k].is_old == is_old) {
+        replace(pending, k, text, size);
+        return;
+    }
+    if (is_there)
+        remove_at(pending, k);
+    insert(pending, place_of(pending, seq), text, size, &item);
 }
 
 static bool is_number(int64_t seq)

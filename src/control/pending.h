@@ -22,9 +22,11 @@ typedef struct kji_pending_command {
 } kji_pending_command;
 
 typedef struct kji_pending {
-    kji_pending_command *item; /* by seq */
+    kji_pending_command *item; /* by seq; inside of block, behind n_before places that are free */
     size_t n;
+    kji_pending_command *block;
     size_t capacity;
+    size_t n_before;
     size_t n_old;
     size_t bytes;
     int64_t last_seq; /* highest number that a command had */
