@@ -146,6 +146,8 @@ bool kji_publish_is_live(int root_fd, const char *name, int dir_fd)
     int doors = look(name, dir_fd, &lock_fd);
     if (doors == KJI_DOORS_DEAD)
         remove_dead(root_fd, name, dir_fd);
+    else if (doors == KJI_DOORS_UNFINISHED && *name != '.') /* its remover died: it is empty */
+        unlinkat(root_fd, name, AT_REMOVEDIR);
     return doors == KJI_DOORS_LIVE;
 }
 

@@ -51,7 +51,8 @@ bool kji_publish_is_door(const char *name);
 /*
  * Whether the run of the folder root_fd/name, open as dir_fd, lives. The doors and the folder of a
  * dead one are removed; one that is still being made (hidden or without a lock, and less than a
- * minute old) is let alone, and is not live yet.
+ * minute old) is let alone, and is not live yet. An empty one that is not hidden is removed, too: a
+ * folder is shown with all that it has, so whoever was about to remove it has died.
  */
 bool kji_publish_is_live(int root_fd, const char *name, int dir_fd);
 

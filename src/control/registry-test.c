@@ -167,6 +167,7 @@ static void test_folders_that_were_never_finished(void **state)
     put_file(".new-dead/lock", "");
     for (size_t k = 0; k < 3; k++)
         age(names[k]);
+    assert_int_equal(mkdir(path_of("empty"), 0700), 0); /* all but removed */
     close(make_run(".new-live", 1));
     int live = open(path_of(".new-live/lock"), O_RDONLY | O_CLOEXEC);
     assert_int_equal(flock(live, LOCK_EX), 0);
@@ -176,6 +177,7 @@ static void test_folders_that_were_never_finished(void **state)
     kj_run_list_free(list);
     for (size_t k = 0; k < 3; k++)
         assert_false(exists(names[k]));
+    assert_false(exists("empty"));
     assert_true(exists(".new-young"));
     assert_true(exists(".new-live/ctl"));
     close(live);
