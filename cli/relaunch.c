@@ -202,9 +202,9 @@ static char *reveal(const argument *arg, size_t k)
     if (whole)
         return cli_check_memory(strdup(whole));
     if (value) {
-        char *text = cli_check_memory(malloc(arg->prefix + strlen(value) + 1));
-        sprintf(text, "%.*s%s", (int)arg->prefix, arg->text, value);
-        return text;
+        char *text;
+        int size = asprintf(&text, "%.*s%s", (int)arg->prefix, arg->text, value);
+        return cli_check_memory(size < 0 ? NULL : text);
     }
     cli_error("argument %zu is masked (%s): set %s%s%s", k, arg->text, arg->variable,
               *arg->variable ? " to the value, or " : "", arg->whole);

@@ -190,7 +190,9 @@ static void test_no_inotify(void **state)
     KJI_CLEANUP(kji_freep) char *box = mailbox_path();
     kj_client_close(client);
     expect_stop_by_mailbox();
-    kji_test_remove_tree(box);
+    struct stat st;
+    while (lstat(box, &st) == 0) /* an answer may be put there meanwhile */
+        kji_test_remove_tree(box);
     for (time_t end = time(NULL) + 20; time(NULL) < end && fix.n_warnings == 1; sched_yield())
         kj_run_poll(fix.run);
     assert_non_null(strstr(fix.log, "was deleted"));
