@@ -320,8 +320,8 @@ def test_echo_into_both_fifos(place, tmp_path):
     assert digits.out.endswith(": echo")
     assert not path.exists()
     assert following.wait() == 0
-    assert ", fifo]" in following.out
-    assert ", ctl]" in following.out
+    assert "[fifo]" in following.out
+    assert "[ctl]" in following.out
 
 
 def test_fifo_path_is_a_regular_file(place, tmp_path):
