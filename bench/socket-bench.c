@@ -3,8 +3,10 @@
  * The round trip of a `ping` over a run's socket, against a bare echo over a unix socket: the same
  * layout on both sides (a client process; a server process whose own thread trains, and a thread
  * that answers), the same bytes sent. The two alternate, and so does kj_client_call, which makes
- * and parses JSON on top. Once with a training that sleeps, once with one that steps without a
- * rest. Exit status 1 when the median ratio of the wire is above 3.
+ * and parses JSON on top. With a training that sleeps, all on one processor, then the two sides on
+ * two (to wake an idle processor takes longer than all the rest, and where the kernel places a
+ * thread is chance: both servers get the same place); and with one that steps without a rest. Exit
+ * status 1 when a median ratio of the wire is above 3.
  *
  * socket-bench [ROUNDS [CALLS-PER-ROUND]]
  */
@@ -12,6 +14,7 @@
 #include <kajitori/client.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -108,6 +111,18 @@ static void serve_run(int ready_fd, bool steps)
         kj_run_begin_step(run, step);
         one_step(step);
     }
+}
+
+/* This process, and what it starts, on this processor; on any for a negative number. */
+static void run_on(int processor)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int k = 0; k < CPU_SETSIZE; k++)
+        if (processor < 0 || k == processor)
+            CPU_SET(k, &set);
+    if (sched_setaffinity(0, sizeof set, &set) < 0)
+        die("sched_setaffinity");
 }
 
 static pid_t start_child(void)
@@ -236,14 +251,16 @@ static void print_row(const char *name, double *us, double *ratio)
     printf("\n");
 }
 
-/* Returns the median ratio of the wire. */
-static double measure(const char *title, bool steps)
+/* Returns the median ratio of the wire. The processors as for run_on. */
+static double measure(const char *title, bool steps, int server, int client_side)
 {
     static figures f;
     char dir[200];
     kj_error err = KJ_ERROR_INIT;
     kj_client *client;
+    run_on(server);
     peer echo = start_echo(steps), run = start_run(steps, dir);
+    run_on(client_side);
     if (kj_client_open(dir, &client, &err) < 0) {
         fprintf(stderr, "socket-bench: %s\n", err.message);
         exit(2);
@@ -281,13 +298,18 @@ int main(int argc, char **argv)
     snprintf(folder, sizeof folder, "/tmp/socket-bench-XXXXXX");
     if (!mkdtemp(folder))
         die(folder);
-    double idle = measure("the training sleeps", false);
-    double busy = measure("the training steps without a rest", true);
+    double worst = measure("the training sleeps, one processor", false, 0, 0);
+    if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+        double two = measure("the training sleeps, two processors", false, 1, 0);
+        worst = two > worst ? two : worst;
+    }
+    double busy = measure("the training steps without a rest", true, -1, -1);
+    worst = busy > worst ? busy : worst;
     char command[100];
     snprintf(command, sizeof command, "rm -r %s", folder);
     if (system(command) != 0)
         die(command);
-    bool reached = idle <= TARGET && busy <= TARGET;
+    bool reached = worst <= TARGET;
     printf("the wire within %.0f x of the echo: %s\n", TARGET, reached ? "yes" : "NO");
     return reached ? 0 : 1;
 }
