@@ -290,9 +290,29 @@ static void test_where_nothing_is_is_no_network(void **state)
     assert_false(kji_is_network_path("/proc"));
 }
 
+static void test_lower_bound(void **state)
+{
+    (void)state;
+    struct item {
+        char name;
+        int64_t key;
+    } items[] = {{'a', -5}, {'b', 0}, {'c', 0}, {'d', INT64_MAX}};
+    static const struct {
+        int64_t key;
+        size_t index;
+    } cases[] = {{INT64_MIN, 0}, {-5, 0}, {-4, 1}, {0, 1}, {1, 3}, {INT64_MAX, 3}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        assert_int_equal(
+            kji_lower_bound(items, 4, sizeof *items, offsetof(struct item, key), cases[k].key),
+            cases[k].index);
+    assert_int_equal(kji_lower_bound(items, 3, sizeof *items, offsetof(struct item, key), 1), 3);
+    assert_int_equal(kji_lower_bound(NULL, 0, sizeof *items, offsetof(struct item, key), 1), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lower_bound),
         cmocka_unit_test(test_error_is_one_printable_line),
         cmocka_unit_test(test_nearest_name),
         cmocka_unit_test(test_double_text_is_pythons_repr),

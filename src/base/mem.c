@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 bool kji_reserve(void *pointer_to_array, size_t *capacity, size_t need, size_t element_size)
 {
@@ -31,6 +32,22 @@ char *kji_format(const char *format, ...)
     int r = vasprintf(&text, format, args);
     va_end(args);
     return r < 0 ? NULL : text;
+}
+
+size_t kji_lower_bound(const void *items, size_t n, size_t item_size, size_t key_offset,
+                       int64_t key)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int64_t found;
+        memcpy(&found, (const char *)items + middle * item_size + key_offset, sizeof found);
+        if (found < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 size_t kji_hash(const void *bytes, size_t size)

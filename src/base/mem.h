@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -40,6 +41,13 @@ bool kji_reserve(void *pointer_to_array, size_t *capacity, size_t need, size_t e
 
 /* asprintf without surprises: NULL when memory is gone. */
 char *kji_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * Binary search in an array of structs that are sorted by an int64_t at `key_offset` of each: the
+ * index of the first one whose key is >= `key`, n when there is none.
+ */
+size_t kji_lower_bound(const void *items, size_t n, size_t item_size, size_t key_offset,
+                       int64_t key);
 
 /* FNV-1a, for tables of names. */
 size_t kji_hash(const void *bytes, size_t size);

@@ -236,15 +236,8 @@ static kji_mail_answer *new_answer(kji_mailbox *box, const char *name)
 /* Index of the first one with a number >= seq. */
 static size_t place_of(const kji_mailbox *box, int64_t seq)
 {
-    size_t low = 0, high = box->n_follow;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (box->follow[middle].seq < seq)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return kji_lower_bound(box->follow, box->n_follow, sizeof *box->follow,
+                           offsetof(kji_mail_follow, seq), seq);
 }
 
 /* They are sorted by number; several answers may follow one command. */

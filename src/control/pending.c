@@ -38,15 +38,8 @@ void kji_pending_done(kji_pending *pending)
 /* Index of the first command with a number >= seq. */
 static size_t place_of(const kji_pending *pending, int64_t seq)
 {
-    size_t low = 0, high = pending->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (pending->item[middle].seq < seq)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return kji_lower_bound(pending->item, pending->n, sizeof *pending->item,
+                           offsetof(kji_pending_command, seq), seq);
 }
 
 const kji_pending_command *kji_pending_find(const kji_pending *pending, int64_t seq)

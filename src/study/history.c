@@ -62,15 +62,8 @@ kji_trial *kji_history_find(const kji_history *history, int64_t number)
 
 static size_t step_bound(const kji_history *history, int64_t step)
 {
-    size_t low = 0, high = history->n_steps;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (history->steps[middle].step < step)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return kji_lower_bound(history->steps, history->n_steps, sizeof *history->steps,
+                           offsetof(kji_step_stats, step), step);
 }
 
 const kji_step_stats *kji_history_find_step(const kji_history *history, int64_t step)

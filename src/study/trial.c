@@ -99,15 +99,8 @@ bool kji_trial_add_param(kji_trial *trial, const char *name, double internal,
 /* Where `step` is, or would have to be put. */
 static size_t find_step(const kji_trial *trial, int64_t step)
 {
-    size_t low = 0, high = trial->n_reports;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (trial->reports[middle].step < step)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return kji_lower_bound(trial->reports, trial->n_reports, sizeof *trial->reports,
+                           offsetof(kji_report, step), step);
 }
 
 int kji_trial_add_report(kji_trial *trial, int64_t step, double value)
