@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -402,7 +403,7 @@ static void wait_for_growth(int64_t size)
     struct stat st;
     char path[200];
     strcpy(path, path_of(KJI_JOURNAL_NAME));
-    for (int64_t n = 0; n < 2; usleep(50)) { /* two looks at different files, or a grown one */
+    for (int64_t n = 0; n < 2; sched_yield()) { /* two looks at different files, or a grown one */
         if (stat(path, &st) == 0 && st.st_size != size) {
             size = st.st_size;
             n++;

@@ -188,16 +188,15 @@ def test_long_paths(place, tmp_path, length):
 
 
 WORKER = """
-import os, sys, time
+import os, signal, sys, time
 import kajitori
 run = kajitori.Run(fifo=sys.argv[1])
 run.begin_step(0)
 if os.fork() == 0:
-    while True:  # a worker that outlives its training
-        time.sleep(1)
+    signal.pause()  # a worker that outlives its training
 print("ready", flush=True)
 while not run.poll():
-    time.sleep(0.001)
+    time.sleep(0.001)  # a step
 """
 
 

@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+import kajitori
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -26,3 +28,9 @@ def fresh_keras():
     keras.utils.set_random_seed(0)
     yield
     keras.backend.clear_session()
+
+
+@pytest.fixture
+def run():
+    with kajitori.Run(name="test") as run:
+        yield run

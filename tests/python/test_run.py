@@ -5,7 +5,6 @@ import ctypes
 import decimal
 import functools
 import gc
-import json
 import math
 import os
 import signal
@@ -13,21 +12,12 @@ import stat
 import subprocess
 import sys
 import textwrap
-import threading
 import warnings
 
 import pytest
-from kajitori._ffi import lib
 from training import PATIENCE, applied, ask, last_json, outside, while_polling
 
 import kajitori
-from kajitori import _errors
-
-
-@pytest.fixture
-def run():
-    with kajitori.Run(name="test") as run:
-        yield run
 
 
 def echo(text, path):
@@ -499,95 +489,6 @@ def test_status_is_answered_while_the_interpreter_is_blocked():
     assert [line["verb"] for line in applied("blocked")] == ["stop"]
 
 
-def finish(code, *args, **options):
-    """Runs a program to its end; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *args],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        **options,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-def test_exit_handlers_may_use_a_run_that_was_closed_before_them():
-    out = finish("""
-        import atexit
-        def late():
-            print(run.begin_step(5), run.poll(), run.step, run.closed)
-            run.report("loss", 5, 1.0)
-            run.close()
-        atexit.register(late)  # before the package's own: called after it
-        import kajitori
-        run = kajitori.Run()
-    """)
-    assert out == "False False 5 True\n"
-
-
-def test_a_daemon_thread_may_poll_and_report_while_the_program_ends():
-    finish("""
-        import threading, kajitori
-        run = kajitori.Run()
-        began = threading.Event()
-        def work():
-            step = 0
-            while True:
-                run.begin_step(step)
-                run.report("loss", step, 1.0)
-                run.end_epoch(step)
-                step += 1
-                began.set()
-        threading.Thread(target=work, daemon=True).start()
-        began.wait()
-    """)
-
-
-def test_a_daemon_thread_may_be_paused_while_the_program_ends():
-    finish("""
-        import threading, kajitori
-        run = kajitori.Run()
-        def work():
-            while True:
-                run.poll()
-        threading.Thread(target=work, daemon=True).start()
-        with kajitori.connect() as client:
-            client.send("pause")
-    """)
-    assert kajitori.runs() == []
-
-
-def test_closing_while_other_threads_report_and_ask():
-    for _ in range(20):
-        run = kajitori.Run()
-        ended, began, errors = threading.Event(), threading.Semaphore(0), []
-
-        def use(run=run, ended=ended, began=began, errors=errors):
-            step = 0
-            try:
-                while not ended.is_set():
-                    run.begin_step(step)
-                    run.report("loss", step, 1.0)
-                    run.set_phase("train")
-                    assert run.stop_reason == ""
-                    step += 1
-                    began.release()
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=use) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        began.acquire()
-        run.close()
-        ended.set()
-        for thread in threads:
-            thread.join()
-        assert errors == []
-    assert kajitori.runs() == []
-
-
 def test_opening_and_closing_leaves_nothing_behind():
     def use():
         with kajitori.Run(run_id="again") as run:
@@ -614,120 +515,6 @@ def test_a_million_steps_leave_nothing_behind(run):
     for step in range(1_000_000):
         run.begin_step(step)
     assert sys.getallocatedblocks() - blocks < 100
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_worker_processes_of_a_training(tmp_path, method):
-    script = tmp_path / "train.py"
-    script.write_text(
-        textwrap.dedent("""
-            import multiprocessing, sys, kajitori
-
-            def work(number):
-                with kajitori.Run(name="worker") as own:
-                    own.begin_step(number)
-                    return own.step, len(kajitori.runs()) >= 2
-
-            if __name__ == "__main__":
-                with kajitori.Run(run_id="parent") as run:
-                    context = multiprocessing.get_context(sys.argv[1])
-                    with context.Pool(2) as pool:
-                        print(pool.map(work, range(3)))
-                    print([info.id for info in kajitori.runs()], run.begin_step(1))
-        """)
-    )
-    done = subprocess.run(
-        [sys.executable, script, method], capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.stdout == "[(0, True), (1, True), (2, True)]\n['parent'] False\n", done.stderr
-
-
-def test_a_fork_in_a_verb(run):
-    @run.verb
-    def fork():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            try:
-                deaf = not run.begin_step(3) and not run.poll()
-                run.close()
-            finally:
-                os._exit(0 if deaf and run.closed else 1)
-        return os.waitpid(pid, 0)[1]
-
-    assert ask(run, "fork")["result"] == 0
-    assert not run.closed
-
-
-def test_a_forked_child_is_deaf_and_leaves_the_doors_alone(run):
-    read_end, write_end = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # fork beside threads: what is tested here
-        pid = os.fork()
-    if pid == 0:
-        try:
-            answers = [run.begin_step(99), run.poll(), run.should_stop]
-            run.report("loss", 1, 1.0)
-            run.close()
-            os.write(write_end, json.dumps(answers).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
-    assert json.loads(os.read(read_end, 100)) == [False, False, False]
-    os.close(read_end)
-    os.close(write_end)
-    assert len(kajitori.runs()) == 1
-    assert ask(run, "stop")["step"] == -1
-    assert run.should_stop
-
-
-def test_a_forked_child_can_be_warned_while_another_thread_is():
-    """Also by C code: the lock around the kept warnings is not held in the child."""
-    ended = threading.Event()
-
-    def warn():
-        while not ended.is_set():
-            for _ in range(100):
-                lib.kj_log_write(lib.KJ_LOG_WARNING, b"parent")
-
-    thread = threading.Thread(target=warn)
-    thread.start()
-    try:
-        for _ in range(50):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
-            if pid == 0:
-                signal.alarm(PATIENCE)  # ends a child that waits for ever
-                lib.kj_log_write(lib.KJ_LOG_WARNING, b"child")
-                os._exit(0)
-            assert os.waitpid(pid, 0)[1] == 0
-    finally:
-        ended.set()
-        thread.join()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _errors.warn_pending(1)
-
-
-def test_polling_from_a_second_thread_is_harmless(run):
-    ended = threading.Event()
-
-    def poll():
-        while not ended.is_set():
-            run.poll()
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    values = {"n": 0}
-    run.add_param("n", int, lambda: values["n"], lambda v: values.update(n=v))
-    for number in range(50):
-        assert ask(run, f"set n={number}")["new"] == {"n": number}
-    ended.set()
-    thread.join()
 
 
 def test_a_fifo_of_the_users_own(tmp_path):
@@ -836,37 +623,6 @@ def test_a_step_that_is_none(run, value):
         run.end_epoch(value)
 
 
-def test_what_a_client_cannot_send(run):
-    with kajitori.connect(run.id) as client:
-        for options in (
-            {"args": [("lr", 1)]},
-            {"args": {"lr": b"1"}},
-            {"args": {"lr": object()}},
-            {"wait": []},
-            {"timeout": "soon"},
-            {"timeout": float("nan")},
-        ):
-            with pytest.raises(kajitori.ArgumentError):
-                client.command("ping", **options)
-        with pytest.raises(kajitori.ArgumentError, match="method: 5 is no text"):
-            client.call(5)
-        with pytest.raises(kajitori.ArgumentError, match="timeout"):
-            next(client.events(timeout="soon"))
-
-
-def test_numbers_of_numpy_are_numbers(run):
-    np = pytest.importorskip("numpy")
-    values = []
-    run.add_param("lr", float, lambda: 0.5, values.append)
-
-    def send():
-        with kajitori.connect(run.id) as client:
-            client.set({"lr": np.float32(0.25)})
-
-    while_polling(run, send)
-    assert values == [0.25]
-
-
 def test_paths_in_bytes_and_names_that_are_no_utf8(tmp_path, monkeypatch):
     path = os.fsencode(tmp_path) + b"/\xff"
     monkeypatch.setattr(sys, "argv", [os.fsdecode(b"/x/\xff.py")])
@@ -876,95 +632,10 @@ def test_paths_in_bytes_and_names_that_are_no_utf8(tmp_path, monkeypatch):
         ask(run, "ping")
 
 
-@pytest.mark.parametrize("wait", ["send('stop')", "call('status')", "events().__next__()"])
-def test_ctrl_c_ends_the_wait_of_a_client(tmp_path, wait):
-    """The training passes no safe point, and for status its process is stopped."""
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", "import kajitori, sys\nwith kajitori.Run(): sys.stdin.read()"],
-        stdin=subprocess.PIPE,
-    )
-    code = textwrap.dedent(f"""
-        import kajitori, os, signal, threading
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        handled = []
-        def handle(*args):  # returns, so the wait goes on
-            handled.append(args)
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        signal.signal(signal.SIGUSR1, handle)
-        client = kajitori.connect()
-        if "status" in {wait!r}:
-            os.kill({trainer.pid}, signal.SIGSTOP)
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-        try:
-            client.{wait}
-        except KeyboardInterrupt:
-            print("interrupted", len(handled))
-    """)
-    try:
-        while not kajitori.runs():
-            assert trainer.poll() is None
-        assert finish(code) == "interrupted 1\n"
-    finally:
-        trainer.kill()
-        trainer.wait()
-
-
 def test_a_malformed_id_is_refused():
     for bad in (".hidden", "a/b", "x" * 65):
         with pytest.raises(kajitori.ArgumentError):
             kajitori.Run(run_id=bad)
-
-
-def test_no_such_run():
-    with pytest.raises(kajitori.NoSuchRunError, match="no run is live"):
-        kajitori.connect()
-    with kajitori.Run(), pytest.raises(kajitori.NoSuchRunError, match="nobody"):
-        kajitori.connect("nobody")
-    with pytest.raises(kajitori.NoSuchRunError):
-        kajitori.journal("nobody")
-
-
-def test_a_command_that_is_not_applied_in_time(run):
-    with kajitori.connect(run.id) as client, pytest.raises(kajitori.WaitTimeoutError):
-        client.send("stop", timeout=0.01)
-    assert run.poll() is True, "it stays accepted"
-
-
-def test_a_run_that_ends_first(run):
-    with kajitori.connect(run.id) as client:
-        client.send("stop at=step:100", wait="accepted")
-        run.close()
-        with pytest.raises(kajitori.RunEndedError):
-            client.status()
-
-
-def test_a_closed_client(run):
-    client = kajitori.connect(run.id)
-    client.close()
-    client.close()
-    with pytest.raises(kajitori.StateError):
-        client.status()
-    with (
-        kajitori.connect(run.id) as client,
-        pytest.raises(kajitori.ArgumentError, match="accepted"),
-    ):
-        client.send("ping", wait="soon")
-
-
-def test_a_connection_is_for_one_thread_at_a_time(run):
-    client = kajitori.connect(run.id)
-    events = client.events()
-    held = threading.Thread(target=lambda: next(events), daemon=True)
-    held.start()
-    while not client._lock.locked():
-        pass
-    for use in (client.status, client.close, lambda: client.command("ping")):
-        with pytest.raises(kajitori.StateError, match="one thread at a time"):
-            use()
-    run.report("loss", 1, 0.5)
-    held.join(PATIENCE)
-    assert client.status()["id"] == run.id
-    client.close()
 
 
 def test_the_end_of_an_epoch_that_nobody_began(run):

@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -63,3 +64,16 @@ def last_json(process):
     out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     return json.loads(out)
+
+
+def finish(code, *args, **options):
+    """Runs a program to its end; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *args],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        **options,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
