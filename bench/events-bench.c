@@ -6,7 +6,7 @@
  *
  *     events-bench [EVENTS]
  */
-#include <kajitori/metric.h>
+#include <kajitori/events.h>
 
 #include "event-frame.h"
 
@@ -82,13 +82,13 @@ static int read_once(const char *folder, uint64_t n_events, double *ret_seconds)
 {
     char spec[200];
     snprintf(spec, sizeof spec, "events:%s", folder);
-    kj_source *source;
+    kj_events *source;
     kj_error err = KJ_ERROR_INIT;
     double sum = 0, start = cpu_seconds();
-    int r = kj_source_open(spec, NULL, &source, &err);
+    int r = kj_events_open(spec, NULL, &source, &err);
     if (r >= 0) {
-        r = kj_source_step(source, 0, count, &sum, &err);
-        kj_source_close(source);
+        r = kj_events_step(source, 0, count, &sum, &err);
+        kj_events_close(source);
     }
     *ret_seconds = cpu_seconds() - start;
     if (r < 0 || (uint64_t)r != n_events)

@@ -93,11 +93,11 @@ static int add_tag_name(void *userdata, const kj_tag_info *tag)
     return 0;
 }
 
-static int report_missing(kj_source *source, const char *dir)
+static int report_missing(kj_events *source, const char *dir)
 {
     kj_error err = KJ_ERROR_INIT;
     tag_names names = {.n = 0};
-    if (kj_source_list_tags(source, add_tag_name, &names, &err) < 0)
+    if (kj_events_list_tags(source, add_tag_name, &names, &err) < 0)
         return cli_fail(&err);
     char more[40] = "";
     if (names.n_left > 0)
@@ -112,13 +112,13 @@ static int report_missing(kj_source *source, const char *dir)
     return CLI_FAILED;
 }
 
-static int print_points(kj_source *source, const char *dir)
+static int print_points(kj_events *source, const char *dir)
 {
     kj_error err = KJ_ERROR_INIT;
     reading state = {0};
     int r;
     do {
-        r = kj_source_step(source, follow_files ? -1 : 0, on_point, &state, &err);
+        r = kj_events_step(source, follow_files ? -1 : 0, on_point, &state, &err);
         fflush(stdout);
     } while ((r > 0 || (r == 0 && follow_files)) && !ferror(stdout));
     if (r < 0)
@@ -159,20 +159,20 @@ static int skip_point(void *userdata, const kj_point *point)
 }
 
 /* Listing reads on its own; the source itself is read for what it can say about damage. */
-static int print_list(kj_source *source, const char *dir)
+static int print_list(kj_events *source, const char *dir)
 {
     kj_error err = KJ_ERROR_INIT;
     int r;
     do
-        r = kj_source_step(source, 0, skip_point, NULL, &err);
+        r = kj_events_step(source, 0, skip_point, NULL, &err);
     while (r > 0);
     cli_table *table = cli_table_new(list_columns);
-    if (r < 0 || kj_source_list_tags(source, add_tag, table, &err) < 0) {
+    if (r < 0 || kj_events_list_tags(source, add_tag, table, &err) < 0) {
         cli_table_free(table);
         return cli_fail(&err);
     }
-    kj_source_stats stats = {.size = sizeof stats};
-    kj_source_get_stats(source, &stats);
+    kj_events_stats stats = {.size = sizeof stats};
+    kj_events_get_stats(source, &stats);
     if (cli_table_is_empty(table) && (wanted_tag || wanted_run)) {
         cli_table_free(table);
         return report_missing(source, dir);
@@ -184,10 +184,10 @@ static int print_list(kj_source *source, const char *dir)
     return CLI_DONE;
 }
 
-static void note_damage(const kj_source *source)
+static void note_damage(const kj_events *source)
 {
-    kj_source_stats stats = {.size = sizeof stats};
-    kj_source_get_stats(source, &stats);
+    kj_events_stats stats = {.size = sizeof stats};
+    kj_events_get_stats(source, &stats);
     char bytes[40] = ""; /* a record that is no event is whole */
     if (stats.skipped_bytes > 0)
         snprintf(bytes, sizeof bytes, " (%llu bytes)", (unsigned long long)stats.skipped_bytes);
@@ -210,11 +210,11 @@ static int check_dir(const char *dir)
     return CLI_FAILED;
 }
 
-static int open_source(const char *dir, kj_source **ret_source)
+static int open_source(const char *dir, kj_events **ret_source)
 {
     kj_error err = KJ_ERROR_INIT;
-    kj_source_options source_options = KJ_SOURCE_OPTIONS_INIT;
-    source_options.flags = finished ? KJ_SOURCE_FINISHED : 0;
+    kj_events_options source_options = KJ_EVENTS_OPTIONS_INIT;
+    source_options.flags = finished ? KJ_EVENTS_FINISHED : 0;
     char *spec = malloc(2 * strlen(dir) + 8);
     if (!spec) {
         cli_error("out of memory");
@@ -225,14 +225,14 @@ static int open_source(const char *dir, kj_source **ret_source)
         if (*dir == ':' || *dir == '\\')
             *to++ = '\\';
     *to = 0;
-    int r = kj_source_open(spec, &source_options, ret_source, &err);
+    int r = kj_events_open(spec, &source_options, ret_source, &err);
     free(spec);
     return r < 0 ? cli_fail(&err) : CLI_DONE;
 }
 
 static int run_events(int n_words, const char *const *words)
 {
-    kj_source *source;
+    kj_events *source;
     if (n_words == 0)
         return cli_usage("say which folder");
     if (n_words > 1)
@@ -249,7 +249,7 @@ static int run_events(int n_words, const char *const *words)
     else
         status = print_points(source, words[0]);
     note_damage(source);
-    kj_source_close(source);
+    kj_events_close(source);
     return status;
 }
 

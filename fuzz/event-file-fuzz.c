@@ -33,7 +33,7 @@ static int count(void *userdata, const kj_point *point)
 
 struct reading {
     kji_tag_table tags;
-    kj_source_stats stats;
+    kj_events_stats stats;
     kji_sink sink;
     kji_event_reader reader;
     kji_event_file *file;

@@ -2,7 +2,7 @@
 /* The bytes are a metric spec: it is taken apart, or refused with one printable line. */
 #include "fuzz.h"
 
-#include <kajitori/metric.h>
+#include <kajitori/events.h>
 
 #include <string.h>
 
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data, size);
     text[size] = 0;
     kj_error err = KJ_ERROR_INIT;
-    int r = kj_source_check(text, &err);
+    int r = kj_events_check(text, &err);
     free(text);
     if (r == 0)
         return 0;

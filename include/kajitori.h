@@ -6,7 +6,8 @@
 
 #include <kajitori/client.h>
 #include <kajitori/error.h>
-#include <kajitori/metric.h>
+#include <kajitori/event-writer.h>
+#include <kajitori/events.h>
 #include <kajitori/run.h>
 #include <kajitori/value.h>
 

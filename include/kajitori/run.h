@@ -69,11 +69,14 @@ typedef struct kj_run_options {
                                   [$KAJITORI_SCHEDULE, else none] */
     const char *signals;       /* "INT,TERM,USR1=checkpoint": signals that are commands
                                   (docs/protocol.md, section 8) [none] */
+    const char *events_dir;    /* what the run reports is written there as event files too
+                                  [$KAJITORI_EVENTS_DIR, else none] */
 } kj_run_options;
 
-#define KJ_RUN_OPTIONS_INIT                                                                   \
-    {                                                                                         \
-        sizeof(kj_run_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL \
+#define KJ_RUN_OPTIONS_INIT                                                                    \
+    {                                                                                          \
+        sizeof(kj_run_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
+            NULL                                                                               \
     }
 
 /*

@@ -16,7 +16,7 @@
 struct events {
     kji_event_dir dir;
     kji_event_reader reader;
-    const kj_source_options *options;
+    const kj_events_options *options;
     kji_watch *watch;
     bool network;      /* as far as is known yet */
     bool finished;     /* all has been looked at since the source was finished */
@@ -121,7 +121,7 @@ static int events_step(void *instance, kji_sink *sink, bool finished, kj_error *
     return 0;
 }
 
-static void events_count(const void *instance, kj_source_stats *stats)
+static void events_count(const void *instance, kj_events_stats *stats)
 {
     const struct events *events = instance;
     for (size_t k = 0; k < events->dir.n_folders; k++) {

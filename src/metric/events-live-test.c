@@ -43,31 +43,31 @@ static void append(const char *name, size_t from, size_t to)
     put(name, from, to, O_APPEND);
 }
 
-static kj_source *follow_as(const char *where, uint32_t flags, uint32_t poll_ms, uint32_t grace_ms)
+static kj_events *follow_as(const char *where, uint32_t flags, uint32_t poll_ms, uint32_t grace_ms)
 {
     char spec[300];
     snprintf(spec, sizeof spec, "events:%s/%s", top, where);
-    kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
     options.flags = flags;
     options.poll_ms = poll_ms;
     options.grace_ms = grace_ms;
-    kj_source *source = NULL;
-    assert_int_equal(kj_source_open(spec, &options, &source, NULL), 0);
+    kj_events *source = NULL;
+    assert_int_equal(kj_events_open(spec, &options, &source, NULL), 0);
     return source;
 }
 
-static kj_source *follow(const char *where, uint32_t flags, uint32_t poll_ms)
+static kj_events *follow(const char *where, uint32_t flags, uint32_t poll_ms)
 {
     return follow_as(where, flags, poll_ms, 3600000);
 }
 
-static kj_source *follow_with_grace(const char *where, uint32_t grace_ms)
+static kj_events *follow_with_grace(const char *where, uint32_t grace_ms)
 {
     return follow_as(where, 0, 3600000, grace_ms);
 }
 
 /* So slow that only inotify can be the reason when something comes. */
-static kj_source *follow_by_inotify(const char *where)
+static kj_events *follow_by_inotify(const char *where)
 {
     return follow(where, 0, 3600000);
 }
@@ -91,8 +91,8 @@ static void test_one_byte_at_a_time(void **state)
     (void)state;
     kji_rows got = {0};
     mkdir(in_top("a"), 0700);
-    kj_source *source = follow_by_inotify("a");
-    kj_source_stats stats = {.size = sizeof stats};
+    kj_events *source = follow_by_inotify("a");
+    kj_events_stats stats = {.size = sizeof stats};
     for (size_t k = 0; k < base_size; k++) {
         append("a/" NAME, k, k + 1);
         size_t before = got.n;
@@ -100,11 +100,11 @@ static void test_one_byte_at_a_time(void **state)
         assert_true(got.n - before <= 1);
     }
     assert_all(&got, 1);
-    kj_source_get_stats(source, &stats);
+    kj_events_get_stats(source, &stats);
     assert_int_equal(stats.bytes, base_size);
     assert_int_equal(stats.records, 21);
     assert_int_equal(stats.skipped_records, 0);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -121,9 +121,9 @@ static void test_growth_wakes_the_descriptor(void **state)
     (void)state;
     kji_rows got = {0};
     mkdir(in_top("a"), 0700);
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     kji_rows_drain(source, &got);
-    struct pollfd wait = {.fd = kj_source_get_fd(source), .events = POLLIN};
+    struct pollfd wait = {.fd = kj_events_get_fd(source), .events = POLLIN};
     assert_int_equal(poll(&wait, 1, 0), 0);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, write_slowly, NULL), 0);
@@ -133,7 +133,7 @@ static void test_growth_wakes_the_descriptor(void **state)
     }
     pthread_join(thread, NULL);
     assert_all(&got, 1);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -141,15 +141,15 @@ static void test_what_appears_later(void **state)
 {
     (void)state;
     kji_rows got = {0};
-    kj_source *source = follow_by_inotify("not/yet/there");
-    assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 0);
-    struct pollfd wait = {.fd = kj_source_get_fd(source), .events = POLLIN};
+    kj_events *source = follow_by_inotify("not/yet/there");
+    assert_int_equal(kj_events_step(source, 0, kji_rows_collect, &got, NULL), 0);
+    struct pollfd wait = {.fd = kj_events_get_fd(source), .events = POLLIN};
     assert_int_equal(poll(&wait, 1, 0), 0);
     static const char *const folders[] = {"not", "not/yet", "not/yet/there", "not/yet/there/run",
                                           "not/yet/there/run/b"};
     for (size_t k = 0; k < sizeof folders / sizeof *folders; k++) {
         mkdir(in_top(folders[k]), 0700);
-        assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 0);
+        assert_int_equal(kj_events_step(source, 0, kji_rows_collect, &got, NULL), 0);
     }
     append("not/yet/there/run/b/" NAME, 0, base_size);
     kji_rows_await(source, &got, base_rows.n);
@@ -158,7 +158,7 @@ static void test_what_appears_later(void **state)
     kji_rows_await(source, &got, 2 * base_rows.n);
     assert_string_equal(got.rows[base_rows.n].run, ".");
     assert_all(&got, 2);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -170,7 +170,7 @@ static void test_tree_moved_in(void **state)
     mkdir(in_top("x"), 0700);
     mkdir(in_top("x/y"), 0700);
     append("x/y/" NAME, 0, base_size);
-    kj_source *source = follow_by_inotify("logs");
+    kj_events *source = follow_by_inotify("logs");
     kji_rows_drain(source, &got);
     assert_int_equal(rename(in_top("x"), in_top("logs")), 0);
     kji_rows_await(source, &got, base_rows.n);
@@ -178,7 +178,7 @@ static void test_tree_moved_in(void **state)
     assert_int_equal(rename(in_top("logs/y"), in_top("logs/z")), 0);
     kji_rows_await(source, &got, 2 * base_rows.n);
     assert_string_equal(got.rows[base_rows.n].run, "z");
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -188,7 +188,7 @@ static void test_folder_removed_and_made_again(void **state)
     kji_rows got = {0};
     mkdir(in_top("a"), 0700);
     append("a/" NAME, 0, base_size / 2);
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     kji_rows_drain(source, &got);
     size_t half = got.n;
     assert_in_range(half, 1, base_rows.n - 1);
@@ -198,7 +198,7 @@ static void test_folder_removed_and_made_again(void **state)
     append("a/" NAME, 0, base_size);
     kji_rows_await(source, &got, base_rows.n);
     assert_all(&got, 1); /* recognised: nothing comes twice */
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -206,7 +206,7 @@ static void test_polling_only(void **state)
 {
     (void)state;
     kji_rows got = {0};
-    kj_source *source = follow("a", KJ_SOURCE_POLL, 1);
+    kj_events *source = follow("a", KJ_EVENTS_POLL, 1);
     kji_rows_drain(source, &got);
     mkdir(in_top("a"), 0700);
     append("a/" NAME, 0, 300);
@@ -214,7 +214,7 @@ static void test_polling_only(void **state)
     append("a/" NAME, 300, base_size);
     kji_rows_await(source, &got, base_rows.n);
     assert_all(&got, 1);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -223,14 +223,14 @@ static void test_replaced_by_a_longer_copy(void **state)
     (void)state;
     kji_rows got = {0};
     mkdir(in_top("a"), 0700);
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     for (size_t size = 100; size < base_size + 100; size += 100) {
         put("a/.copy", 0, size < base_size ? size : base_size, O_TRUNC);
         assert_int_equal(rename(in_top("a/.copy"), in_top("a/" NAME)), 0);
         kji_rows_drain(source, &got);
     }
     assert_all(&got, 1);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -241,7 +241,7 @@ static void test_rewritten_in_place(void **state)
     kji_rows got = {0};
     mkdir(in_top("a"), 0700);
     append("a/" NAME, 0, base_size / 2);
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     kji_rows_drain(source, &got);
     put("a/" NAME, 0, 0, O_TRUNC);
     for (size_t k = 0; k < base_size; k += 50) {
@@ -250,7 +250,7 @@ static void test_rewritten_in_place(void **state)
     }
     kji_rows_await(source, &got, base_rows.n);
     assert_all(&got, 1);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -260,14 +260,14 @@ static void test_begun_anew_by_another_writer(void **state)
     kji_rows got = {0};
     mkdir(in_top("a"), 0700);
     append("a/" NAME, 0, base_size);
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     kji_rows_drain(source, &got);
     put("a/" NAME, 88, 300, O_TRUNC); /* begins with another record */
     assert_int_not_equal(kji_rows_drain(source, &got), 0);
     append("a/" NAME, 300, base_size);
     kji_rows_await(source, &got, 2 * base_rows.n);
     assert_all(&got, 2);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -277,14 +277,14 @@ static void test_truncated_file_is_read_anew_after_the_grace_time(void **state)
     kji_rows got = {0};
     mkdir(in_top("a"), 0700);
     append("a/" NAME, 0, base_size);
-    kj_source *source = follow("a", 0, 3600000);
+    kj_events *source = follow("a", 0, 3600000);
     kji_rows_drain(source, &got);
     assert_int_equal(truncate(in_top("a/" NAME), 300), 0);
     assert_int_equal(kji_rows_drain(source, &got), 0);
-    kj_source_finish(source);
+    kj_events_finish(source);
     size_t n = kji_rows_drain(source, &got);
     assert_in_range(n, 1, base_rows.n - 1);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
     append("a/" NAME, 300, base_size);
     source = follow_with_grace("a", 1);
@@ -292,7 +292,7 @@ static void test_truncated_file_is_read_anew_after_the_grace_time(void **state)
     assert_int_equal(truncate(in_top("a/" NAME), 300), 0);
     kji_rows_await(source, &got, base_rows.n + n);
     assert_true(got.rows[base_rows.n].step == base_rows.rows[0].step);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -302,14 +302,14 @@ static void test_other_file_of_the_same_name(void **state)
     kji_rows got = {0};
     mkdir(in_top("a"), 0700);
     append("a/" NAME, 0, base_size);
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     kji_rows_drain(source, &got);
     put("a/.copy", 88, base_size, O_TRUNC); /* without its first record */
     append("a/.copy", 88, base_size);
     assert_int_equal(rename(in_top("a/.copy"), in_top("a/" NAME)), 0);
     kji_rows_await(source, &got, 3 * base_rows.n);
     assert_all(&got, 3);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -321,14 +321,14 @@ static void test_overwritten_in_place(void **state)
     kji_rows got = {0};
     mkdir(in_top("a"), 0700);
     append("a/" NAME, 0, base_size);
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     kji_rows_drain(source, &got);
     put("a/" NAME, 88, base_size, O_TRUNC);
     append("a/" NAME, 88, base_size);
     append("a/" NAME, 88, base_size);
     kji_rows_await(source, &got, 4 * base_rows.n);
     assert_all(&got, 4);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -339,7 +339,7 @@ static void test_hole_filled_in_later(void **state)
     mkdir(in_top("a"), 0700);
     append("a/" NAME, 0, 400);
     assert_int_equal(truncate(in_top("a/" NAME), (off_t)base_size), 0);
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     kji_rows_drain(source, &got);
     int fd = open(in_top("a/" NAME), O_WRONLY);
     assert_true(pwrite(fd, base + 600, base_size - 600, 600) > 0);
@@ -349,7 +349,7 @@ static void test_hole_filled_in_later(void **state)
     close(fd);
     kji_rows_await(source, &got, base_rows.n);
     assert_all(&got, 1);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -364,9 +364,9 @@ static void test_names_that_are_no_event_files(void **state)
     append("a/" NAME ".tmp", 0, base_size);
     append("a/tfevents", 0, base_size);
     mkdir(in_top("a/" NAME ".d"), 0700);
-    kj_source *source = follow("a", KJ_SOURCE_FINISHED, 0);
+    kj_events *source = follow("a", KJ_EVENTS_FINISHED, 0);
     assert_int_equal(kji_rows_drain(source, &got), 0);
-    kj_source_close(source);
+    kj_events_close(source);
 }
 
 static void test_links(void **state)
@@ -381,12 +381,12 @@ static void test_links(void **state)
     mkdir(in_top("elsewhere"), 0700);
     append("elsewhere/" NAME, 0, base_size);
     assert_int_equal(symlink("../elsewhere", in_top("a/other")), 0);
-    kj_source *source = follow("a", KJ_SOURCE_FINISHED, 0);
+    kj_events *source = follow("a", KJ_EVENTS_FINISHED, 0);
     kji_rows_drain(source, &got);
     assert_all(&got, 2);
     assert_string_equal(got.rows[0].run, "other");
     assert_string_equal(got.rows[base_rows.n].run, "sub");
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -428,11 +428,11 @@ static void test_large_summary(void **state)
     close(fd);
     append("a/" NAME, 0, base_size);
     kji_rows got = {.stop_after = 7777};
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     assert_int_equal(kji_rows_drain(source, &got), N + base_rows.n);
     for (int k = 0; k < N; k++)
         assert_true(got.rows[k].value == k);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -448,12 +448,12 @@ static void test_folder_that_may_not_be_listed(void **state)
     assert_int_equal(chmod(top, 0755), 0);
     if (user == 0)
         assert_int_equal(seteuid(65534), 0);
-    kj_source *source = follow("a", 0, 3600000);
-    int r = kj_source_step(source, 0, kji_rows_collect, &got, &err);
+    kj_events *source = follow("a", 0, 3600000);
+    int r = kj_events_step(source, 0, kji_rows_collect, &got, &err);
     assert_int_equal(seteuid(user), 0);
     assert_int_equal(r, KJ_EPERM);
     assert_non_null(strstr(err.message, "cannot list folder"));
-    kj_source_close(source);
+    kj_events_close(source);
     assert_int_equal(chmod(in_top("a"), 0700), 0);
 }
 
@@ -474,15 +474,15 @@ static void test_file_that_cannot_be_read(void **state)
     mkdir(in_top("a"), 0700);
     /* A file whose first byte is an error. */
     assert_int_equal(symlink("/proc/self/mem", in_top("a/" NAME)), 0);
-    kj_source *source = follow("a", 0, 1);
+    kj_events *source = follow("a", 0, 1);
     n_told = 0;
     kj_log_set(keep_log, NULL);
     for (int k = 0; k < 3; k++) /* with polls in between */
-        assert_int_equal(kj_source_step(source, 3, kji_rows_collect, &got, NULL), 0);
+        assert_int_equal(kj_events_step(source, 3, kji_rows_collect, &got, NULL), 0);
     kj_log_set(NULL, NULL);
     assert_int_equal(n_told, 1);
     assert_non_null(strstr(told, NAME ": cannot be read at offset 0: Input/output error"));
-    kj_source_close(source);
+    kj_events_close(source);
 }
 
 static void ignore_signal(int number)
@@ -496,14 +496,14 @@ static void test_a_signal_ends_the_wait(void **state)
     kji_rows got = {0};
     struct sigaction action = {.sa_handler = ignore_signal}, old;
     struct itimerval every_ms = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
-    kj_source *source = follow_by_inotify("a");
+    kj_events *source = follow_by_inotify("a");
     assert_int_equal(sigaction(SIGALRM, &action, &old), 0);
     assert_int_equal(setitimer(ITIMER_REAL, &every_ms, NULL), 0);
-    assert_int_equal(kj_source_step(source, -1, kji_rows_collect, &got, NULL), 0);
-    assert_int_equal(kj_source_step(source, 3600000, kji_rows_collect, &got, NULL), 0);
+    assert_int_equal(kj_events_step(source, -1, kji_rows_collect, &got, NULL), 0);
+    assert_int_equal(kj_events_step(source, 3600000, kji_rows_collect, &got, NULL), 0);
     assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
     assert_int_equal(sigaction(SIGALRM, &old, NULL), 0);
-    kj_source_close(source);
+    kj_events_close(source);
 }
 
 /* Stopping after every point loses and repeats nothing. */
@@ -513,15 +513,15 @@ static void test_stopping_early(void **state)
     kji_rows got = {.stop_after = 1};
     mkdir(in_top("a"), 0700);
     append("a/" NAME, 0, base_size);
-    kj_source *source = follow_by_inotify("a");
-    struct pollfd wait = {.fd = kj_source_get_fd(source), .events = POLLIN};
+    kj_events *source = follow_by_inotify("a");
+    struct pollfd wait = {.fd = kj_events_get_fd(source), .events = POLLIN};
     while (got.n < base_rows.n) {
         assert_int_equal(poll(&wait, 1, 60000), 1);
-        assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 1);
+        assert_int_equal(kj_events_step(source, 0, kji_rows_collect, &got, NULL), 1);
     }
-    assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 0);
+    assert_int_equal(kj_events_step(source, 0, kji_rows_collect, &got, NULL), 0);
     assert_all(&got, 1);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -535,7 +535,7 @@ static void test_single_bit_flips(void **state)
         put("a/" NAME, 0, base_size, O_TRUNC);
         base[bit / 8] ^= (char)(1 << bit % 8);
         kji_rows got = {0};
-        kj_source *source = follow("a", KJ_SOURCE_FINISHED | KJ_SOURCE_POLL, 0);
+        kj_events *source = follow("a", KJ_EVENTS_FINISHED | KJ_EVENTS_POLL, 0);
         kji_rows_drain(source, &got);
         assert_in_range(got.n, base_rows.n - 1, base_rows.n);
         size_t at = 0; /* got is base_rows with at most one row left out */
@@ -545,7 +545,7 @@ static void test_single_bit_flips(void **state)
                 at++;
             assert_true(at < base_rows.n);
         }
-        kj_source_close(source);
+        kj_events_close(source);
         kji_rows_done(&got);
     }
 }

@@ -12,16 +12,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static kj_source *open_events(const char *folder, uint32_t flags, uint32_t grace_ms)
+static kj_events *open_events(const char *folder, uint32_t flags, uint32_t grace_ms)
 {
     char spec[4200];
     snprintf(spec, sizeof spec, "events:%s", folder);
-    kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
     options.flags = flags;
     options.grace_ms = grace_ms;
-    kj_source *source = NULL;
+    kj_events *source = NULL;
     kj_error err = KJ_ERROR_INIT;
-    if (kj_source_open(spec, &options, &source, &err) < 0)
+    if (kj_events_open(spec, &options, &source, &err) < 0)
         fail_msg("%s", err.message);
     return source;
 }
@@ -48,18 +48,18 @@ static void check_case(const char *folder, const char *name)
     snprintf(path, sizeof path, "%s/%s.jsonl", folder, name);
     kji_rows_load(&expected, path);
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    kj_source *source = open_events(path, 0, 0);
+    kj_events *source = open_events(path, 0, 0);
     got.stop_after = 3;
     kji_rows_drain(source, &got);
     drop_restarts(&got);
     assert_int_equal(got.n, expected.n);
     kji_rows_assert_same(&got, &expected, 0, expected.n, name);
-    kj_source_stats stats = KJ_SOURCE_STATS_INIT;
-    kj_source_get_stats(source, &stats);
+    kj_events_stats stats = KJ_EVENTS_STATS_INIT;
+    kj_events_get_stats(source, &stats);
     assert_int_equal(stats.points, expected.n);
     assert_int_equal(stats.skipped_records, 0);
     assert_int_equal(stats.waiting_files, 0);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
     kji_rows_done(&expected);
 }
@@ -119,22 +119,22 @@ static void check_finish(const char *folder, const struct variant *variant,
                          const kji_rows *expected)
 {
     kji_rows got = {0};
-    kj_source_stats stats = KJ_SOURCE_STATS_INIT;
-    kj_source *source = open_events(folder, 0, 3600000);
+    kj_events_stats stats = KJ_EVENTS_STATS_INIT;
+    kj_events *source = open_events(folder, 0, 3600000);
     kji_rows_drain(source, &got);
     assert_int_equal(got.n, variant->prefix);
-    kj_source_get_stats(source, &stats);
+    kj_events_get_stats(source, &stats);
     if (strcmp(variant->end, "clean") != 0 || variant->prefix < variant->rows)
         assert_int_equal(stats.waiting_files, 1);
-    kj_source_finish(source);
+    kj_events_finish(source);
     kji_rows_drain(source, &got);
     assert_int_equal(got.n, expected->n);
     kji_rows_assert_same(&got, expected, 0, expected->n, variant->name);
-    kj_source_get_stats(source, &stats);
+    kj_events_get_stats(source, &stats);
     assert_int_equal(stats.skipped_bytes, variant->damaged_bytes < 0 ? 0 : variant->damaged_bytes);
     bool malformed = strncmp(variant->name, "proto_", 6) == 0;
     assert_int_equal(stats.skipped_records > 0, malformed || variant->damaged_bytes > 0);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -142,12 +142,12 @@ static void check_finish(const char *folder, const struct variant *variant,
 static void check_grace(const char *folder, const struct variant *variant, const kji_rows *expected)
 {
     kji_rows got = {0};
-    kj_source *source = open_events(folder, 0, 1);
+    kj_events *source = open_events(folder, 0, 1);
     if (strcmp(variant->end, "partial") != 0)
         kji_rows_await(source, &got, expected->n);
     kji_rows_drain(source, &got);
     kji_rows_assert_same(&got, expected, 0, got.n, variant->name);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -195,7 +195,7 @@ static void test_restarts(void **state)
 {
     (void)state;
     kji_rows got = {0};
-    kj_source *source = open_events(kji_test_data("events/cases/torch_purge_resume"), 0, 0);
+    kj_events *source = open_events(kji_test_data("events/cases/torch_purge_resume"), 0, 0);
     kji_rows_drain(source, &got);
     int64_t steps[8];
     size_t n = 0;
@@ -205,7 +205,7 @@ static void test_restarts(void **state)
     assert_int_equal(n, 2);
     assert_int_equal(steps[0], 5);
     assert_int_equal(steps[1], 9);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 

@@ -87,12 +87,12 @@ void kji_rows_assert_same(const kji_rows *got, const kji_rows *expected, size_t 
     }
 }
 
-size_t kji_rows_drain(kj_source *source, kji_rows *rows)
+size_t kji_rows_drain(kj_events *source, kji_rows *rows)
 {
     size_t n = 0;
     for (;;) {
         kj_error err = KJ_ERROR_INIT;
-        int r = kj_source_step(source, 0, kji_rows_collect, rows, &err);
+        int r = kj_events_step(source, 0, kji_rows_collect, rows, &err);
         if (r < 0)
             fail_msg("%s", err.message);
         if (r == 0)
@@ -101,10 +101,10 @@ size_t kji_rows_drain(kj_source *source, kji_rows *rows)
     }
 }
 
-void kji_rows_await(kj_source *source, kji_rows *rows, size_t n)
+void kji_rows_await(kj_events *source, kji_rows *rows, size_t n)
 {
     while (rows->n < n) {
-        int r = kj_source_step(source, 60000, kji_rows_collect, rows, NULL);
+        int r = kj_events_step(source, 60000, kji_rows_collect, rows, NULL);
         if (r <= 0)
             fail_msg("%zu rows came, expected %zu", rows->n, n);
     }

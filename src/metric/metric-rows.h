@@ -3,7 +3,7 @@
 #ifndef KJI_METRIC_ROWS_H
 #define KJI_METRIC_ROWS_H
 
-#include <kajitori/metric.h>
+#include <kajitori/events.h>
 
 #include "kji-test.h"
 
@@ -36,9 +36,9 @@ void kji_rows_assert_same(const kji_rows *got, const kji_rows *expected, size_t 
                           const char *what);
 
 /* Everything that is there, without waiting; returns the number of points. */
-size_t kji_rows_drain(kj_source *source, kji_rows *rows);
+size_t kji_rows_drain(kj_events *source, kji_rows *rows);
 
 /* Waits on the source until `n` rows are there; fails after a long time. */
-void kji_rows_await(kj_source *source, kji_rows *rows, size_t n);
+void kji_rows_await(kj_events *source, kji_rows *rows, size_t n);
 
 #endif

@@ -24,7 +24,7 @@ static void check_parts(const char *text, const char *where, const char *tag)
     else
         assert_null(spec.tag);
     kji_spec_done(&spec);
-    assert_int_equal(kj_source_check(text, NULL), 0);
+    assert_int_equal(kj_events_check(text, NULL), 0);
 }
 
 static void test_good_specs(void **state)
@@ -81,7 +81,7 @@ static void test_bad_specs(void **state)
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         kj_error err = KJ_ERROR_INIT;
-        assert_int_equal(kj_source_check(cases[k].text, &err), KJ_EARG);
+        assert_int_equal(kj_events_check(cases[k].text, &err), KJ_EARG);
         assert_string_equal(err.message, cases[k].message);
     }
 }
@@ -122,26 +122,26 @@ static void write_events(const char *folder, const char *const *tags)
     fclose(file);
 }
 
-static kj_source *open_tag(const char *tag)
+static kj_events *open_tag(const char *tag)
 {
     char spec[300];
     snprintf(spec, sizeof spec, "events:%s:%s", top, tag);
-    kj_source *source = NULL;
-    assert_int_equal(kj_source_open(spec, NULL, &source, NULL), 0);
+    kj_events *source = NULL;
+    assert_int_equal(kj_events_open(spec, NULL, &source, NULL), 0);
     return source;
 }
 
 static void check_selected(const char *tag, size_t n, const char *run, const char *first)
 {
     kji_rows got = {0};
-    kj_source *source = open_tag(tag);
+    kj_events *source = open_tag(tag);
     kji_rows_drain(source, &got);
     assert_int_equal(got.n, n);
     if (n) {
         assert_string_equal(got.rows[0].run, run);
         assert_string_equal(got.rows[0].tag, first);
     }
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -184,34 +184,34 @@ static void test_listing_tells_what_exists(void **state)
     kji_rows got = {0};
     write_events(".", (const char *const[]){"loss", "acc", "loss", NULL});
     write_events("eval", (const char *const[]){"acc", NULL});
-    kj_source *source = open_tag("eval/acc");
-    assert_int_equal(kj_source_list_tags(source, list, &listing, NULL), 0);
+    kj_events *source = open_tag("eval/acc");
+    assert_int_equal(kj_events_list_tags(source, list, &listing, NULL), 0);
     assert_string_equal(listing.text, ".:acc 1 [20..20] 2 [2..2]\n"
                                       ".:loss 2 [10..30] 3 [1..3]\n"
                                       "eval:acc 1 [10..10] 1 [1..1]\n");
     kji_rows_drain(source, &got); /* listing has taken nothing away */
     assert_int_equal(got.n, 1);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
 static void test_bad_options(void **state)
 {
     (void)state;
-    kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
-    kj_source *source = NULL;
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
+    kj_events *source = NULL;
     kj_error err = KJ_ERROR_INIT;
     options.flags = 64;
-    assert_int_equal(kj_source_open("events:x", &options, &source, &err), KJ_EARG);
+    assert_int_equal(kj_events_open("events:x", &options, &source, &err), KJ_EARG);
     options.flags = 0;
     options.size = 4096;
-    assert_int_equal(kj_source_open("events:x", &options, &source, &err), KJ_EARG);
-    assert_int_equal(kj_source_open("stdout:/(x)/", NULL, &source, &err), KJ_EARG);
+    assert_int_equal(kj_events_open("events:x", &options, &source, &err), KJ_EARG);
+    assert_int_equal(kj_events_open("stdout:/(x)/", NULL, &source, &err), KJ_EARG);
     assert_non_null(strstr(err.message, "text_path"));
     write_events(".", (const char *const[]){"loss", NULL});
     char spec[300];
     snprintf(spec, sizeof spec, "events:%s/events.out.tfevents.1.h", top);
-    assert_int_equal(kj_source_open(spec, NULL, &source, &err), KJ_EARG);
+    assert_int_equal(kj_events_open(spec, NULL, &source, &err), KJ_EARG);
     assert_non_null(strstr(err.message, "is not a folder"));
     assert_null(source);
 }

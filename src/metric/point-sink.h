@@ -7,10 +7,10 @@
 
 typedef struct kji_sink {
     kji_tag_table *tags;
-    kj_source_stats *stats;
+    kj_events_stats *stats;
     kj_point_fn fn; /* NULL: count only */
     void *userdata;
-    int64_t delivered; /* since kj_source_step began */
+    int64_t delivered; /* since kj_events_step began */
 } kji_sink;
 
 /* What a point has beside its tag and value. */

@@ -19,10 +19,10 @@ typedef struct kji_spec {
 /* What the framework gives to an instance; all of it outlives the instance. */
 typedef struct kji_source_context {
     const kji_spec *spec;
-    const kj_source_options *options;
+    const kj_events_options *options;
     kji_watch *watch;
     kji_tag_table *tags;
-    kj_source_stats *stats;
+    kj_events_stats *stats;
 } kji_source_context;
 
 typedef struct kji_source_kind {
@@ -49,7 +49,7 @@ typedef struct kji_source_kind {
 
     /* Brings the figures up to date that are not counted as they happen (files, waiting_files).
      * Mandatory. */
-    void (*count)(const void *instance, kj_source_stats *stats);
+    void (*count)(const void *instance, kj_events_stats *stats);
 } kji_source_kind;
 
 /* The registry, one line for each kind: its table is kji_source_NAME. */
@@ -65,8 +65,8 @@ KJI_SOURCE_MAP(KJI_SOURCE_DECLARE)
 extern const kji_source_kind *const kji_source_kinds[];
 
 /* Poll and grace times as asked for, or the defaults for the file system of `path`. */
-uint32_t kji_source_poll_ms(const kj_source_options *options, const kji_watch *watch, bool network);
-uint32_t kji_source_grace_ms(const kj_source_options *options, bool network);
+uint32_t kji_source_poll_ms(const kj_events_options *options, const kji_watch *watch, bool network);
+uint32_t kji_source_grace_ms(const kj_events_options *options, bool network);
 
 int kji_spec_parse(const char *text, kji_spec *ret_spec, kj_error *err);
 void kji_spec_done(kji_spec *spec);

@@ -13,33 +13,33 @@
 
 enum { POLL_WITH_INOTIFY_MS = 10000, POLL_MS = 500, GRACE_MS = 10000, GRACE_NETWORK_MS = 120000 };
 
-struct kj_source {
+struct kj_events {
     char *text; /* the spec as given */
     kji_spec spec;
-    kj_source_options options;
+    kj_events_options options;
     char *text_path; /* what options.text_path points to */
     kji_watch watch;
     kji_tag_table tags;
-    kj_source_stats stats;
+    kj_events_stats stats;
     bool finished;
     void *instance;
 };
 
-uint32_t kji_source_poll_ms(const kj_source_options *options, const kji_watch *watch, bool network)
+uint32_t kji_source_poll_ms(const kj_events_options *options, const kji_watch *watch, bool network)
 {
     if (options->poll_ms)
         return options->poll_ms;
     return network || kji_watch_polls(watch) ? POLL_MS : POLL_WITH_INOTIFY_MS;
 }
 
-uint32_t kji_source_grace_ms(const kj_source_options *options, bool network)
+uint32_t kji_source_grace_ms(const kj_events_options *options, bool network)
 {
     if (options->grace_ms)
         return options->grace_ms;
     return network ? GRACE_NETWORK_MS : GRACE_MS;
 }
 
-void kj_source_close(kj_source *source)
+void kj_events_close(kj_events *source)
 {
     if (!source)
         return;
@@ -54,24 +54,24 @@ void kj_source_close(kj_source *source)
     free(source);
 }
 
-static void closep(kj_source **source)
+static void closep(kj_events **source)
 {
-    kj_source_close(*source);
+    kj_events_close(*source);
 }
 
-static int take_options(kj_source *source, const kj_source_options *options, kj_error *err)
+static int take_options(kj_events *source, const kj_events_options *options, kj_error *err)
 {
-    source->options = (kj_source_options)KJ_SOURCE_OPTIONS_INIT;
+    source->options = (kj_events_options)KJ_EVENTS_OPTIONS_INIT;
     if (!options)
         return 0;
     if (options->size > sizeof *options || options->size < sizeof options->size)
-        return kji_fail(err, KJ_EARG, "kj_source_options.size is %u; expected at most %zu",
+        return kji_fail(err, KJ_EARG, "kj_events_options.size is %u; expected at most %zu",
                         options->size, sizeof *options);
     memcpy(&source->options, options, options->size);
     source->options.size = sizeof source->options;
-    if (source->options.flags & ~(uint32_t)(KJ_SOURCE_FINISHED | KJ_SOURCE_POLL))
+    if (source->options.flags & ~(uint32_t)(KJ_EVENTS_FINISHED | KJ_EVENTS_POLL))
         return kji_fail(err, KJ_EARG, "unknown flags 0x%x of a source", source->options.flags);
-    source->finished = source->options.flags & KJ_SOURCE_FINISHED;
+    source->finished = source->options.flags & KJ_EVENTS_FINISHED;
     if (source->options.text_path) {
         source->text_path = strdup(source->options.text_path);
         source->options.text_path = source->text_path;
@@ -81,10 +81,10 @@ static int take_options(kj_source *source, const kj_source_options *options, kj_
     return 0;
 }
 
-int kj_source_open(const char *spec, const kj_source_options *options, kj_source **ret_source,
+int kj_events_open(const char *spec, const kj_events_options *options, kj_events **ret_source,
                    kj_error *err)
 {
-    KJI_CLEANUP(closep) kj_source *source = calloc(1, sizeof *source);
+    KJI_CLEANUP(closep) kj_events *source = calloc(1, sizeof *source);
     if (!source)
         return kji_fail_memory(err);
     source->watch = (kji_watch){-1, -1, -1, false};
@@ -97,7 +97,7 @@ int kj_source_open(const char *spec, const kj_source_options *options, kj_source
     source->text = strdup(spec);
     if (!source->text || !kji_tag_table_init(&source->tags, source->spec.tag))
         return kji_fail_memory(err);
-    r = kji_watch_init(&source->watch, source->options.flags & KJ_SOURCE_POLL, err);
+    r = kji_watch_init(&source->watch, source->options.flags & KJ_EVENTS_POLL, err);
     if (r < 0)
         return r;
     source->instance = calloc(1, source->spec.kind->instance_size);
@@ -113,7 +113,7 @@ int kj_source_open(const char *spec, const kj_source_options *options, kj_source
     return 0;
 }
 
-int kj_source_check(const char *spec, kj_error *err)
+int kj_events_check(const char *spec, kj_error *err)
 {
     kji_spec parsed;
     int r = kji_spec_parse(spec, &parsed, err);
@@ -122,12 +122,12 @@ int kj_source_check(const char *spec, kj_error *err)
     return r;
 }
 
-int kj_source_get_fd(const kj_source *source)
+int kj_events_get_fd(const kj_events *source)
 {
     return source->watch.epoll_fd;
 }
 
-int kj_source_step(kj_source *source, int timeout_ms, kj_point_fn fn, void *userdata, kj_error *err)
+int kj_events_step(kj_events *source, int timeout_ms, kj_point_fn fn, void *userdata, kj_error *err)
 {
     int64_t deadline = kji_monotonic_ms() + timeout_ms;
     kji_sink sink = {&source->tags, &source->stats, fn, userdata, 0};
@@ -145,7 +145,7 @@ int kj_source_step(kj_source *source, int timeout_ms, kj_point_fn fn, void *user
     }
 }
 
-void kj_source_finish(kj_source *source)
+void kj_events_finish(kj_events *source)
 {
     source->finished = true;
     kji_watch_arm(&source->watch, 0);
@@ -153,22 +153,22 @@ void kj_source_finish(kj_source *source)
 
 /* A second reader of the same place, so that what the first has still to deliver stays undelivered.
  */
-int kj_source_list_tags(kj_source *source, kj_tag_fn fn, void *userdata, kj_error *err)
+int kj_events_list_tags(kj_events *source, kj_tag_fn fn, void *userdata, kj_error *err)
 {
-    kj_source_options options = source->options;
-    options.flags |= KJ_SOURCE_FINISHED | KJ_SOURCE_POLL;
-    KJI_CLEANUP(closep) kj_source *reader = NULL;
-    int r = kj_source_open(source->text, &options, &reader, err);
+    kj_events_options options = source->options;
+    options.flags |= KJ_EVENTS_FINISHED | KJ_EVENTS_POLL;
+    KJI_CLEANUP(closep) kj_events *reader = NULL;
+    int r = kj_events_open(source->text, &options, &reader, err);
     if (r >= 0)
-        r = kj_source_step(reader, 0, NULL, NULL, err);
+        r = kj_events_step(reader, 0, NULL, NULL, err);
     if (r >= 0)
         r = kji_tag_table_list(&reader->tags, fn, userdata);
     return r == KJ_EMEM ? kji_fail_memory(err) : r;
 }
 
-void kj_source_get_stats(const kj_source *source, kj_source_stats *ret_stats)
+void kj_events_get_stats(const kj_events *source, kj_events_stats *ret_stats)
 {
-    kj_source_stats stats = source->stats;
+    kj_events_stats stats = source->stats;
     source->spec.kind->count(source->instance, &stats);
     kji_give_struct(ret_stats, &stats, sizeof stats);
 }

@@ -6,7 +6,7 @@
 #ifndef KJI_TAG_TABLE_H
 #define KJI_TAG_TABLE_H
 
-#include <kajitori/metric.h>
+#include <kajitori/events.h>
 
 #include <stdbool.h>
 

@@ -25,15 +25,15 @@ static void append(const char *text)
     close(fd);
 }
 
-static kj_source *open_text(const char *spec, uint32_t flags)
+static kj_events *open_text(const char *spec, uint32_t flags)
 {
-    kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
     options.flags = flags;
     options.text_path = path;
     options.poll_ms = 3600000;
-    kj_source *source = NULL;
+    kj_events *source = NULL;
     kj_error err = KJ_ERROR_INIT;
-    if (kj_source_open(spec, &options, &source, &err) < 0)
+    if (kj_events_open(spec, &options, &source, &err) < 0)
         fail_msg("%s", err.message);
     return source;
 }
@@ -51,7 +51,7 @@ static void test_matches_are_counted(void **state)
 {
     (void)state;
     kji_rows got = {0};
-    kj_source *source = open_text("stdout:/val_loss=(\\S+)/", 0);
+    kj_events *source = open_text("stdout:/val_loss=(\\S+)/", 0);
     append("start\nval_loss=0.5 acc=1\nnothing\nval_loss=nan\nval_loss=-inf\nval_loss=1e-3");
     assert_int_equal(kji_rows_drain(source, &got), 3);
     assert_row(&got, 0, 0, 0.5);
@@ -60,7 +60,7 @@ static void test_matches_are_counted(void **state)
     append("2\n"); /* the torn line becomes whole */
     assert_int_equal(kji_rows_drain(source, &got), 1);
     assert_row(&got, 3, 3, 1e-32);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -68,19 +68,19 @@ static void test_named_groups(void **state)
 {
     (void)state;
     kji_rows got = {0};
-    kj_source *source = open_text("stdout:/step=(?<step>-?\\d+).*loss=(?<value>\\S+)/", 0);
+    kj_events *source = open_text("stdout:/step=(?<step>-?\\d+).*loss=(?<value>\\S+)/", 0);
     append("step=10 (x) loss=0.25\nstep=-2 loss=4\n");
     kji_rows_drain(source, &got);
     assert_row(&got, 0, 10, 0.25);
     assert_row(&got, 1, -2, 4);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
     source = open_text("stdout:/(?<step>\\d+): (\\S+)/", 0);
     kji_rows_drain(source, &got);
     append("7: 8\n");
     kji_rows_drain(source, &got);
     assert_row(&got, 0, 7, 8);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -89,18 +89,18 @@ static void test_last_line_without_newline_counts_when_finished(void **state)
     (void)state;
     kji_rows got = {0};
     append("loss=1\nloss=2");
-    kj_source *source = open_text("stdout:/loss=(\\S+)/", 0);
+    kj_events *source = open_text("stdout:/loss=(\\S+)/", 0);
     assert_int_equal(kji_rows_drain(source, &got), 1);
-    kj_source_stats stats = {.size = sizeof stats};
-    kj_source_get_stats(source, &stats);
+    kj_events_stats stats = {.size = sizeof stats};
+    kj_events_get_stats(source, &stats);
     assert_int_equal(stats.waiting_files, 1);
-    kj_source_finish(source);
+    kj_events_finish(source);
     assert_int_equal(kji_rows_drain(source, &got), 1);
     assert_row(&got, 1, 1, 2);
-    kj_source_get_stats(source, &stats);
+    kj_events_get_stats(source, &stats);
     assert_int_equal(stats.waiting_files, 0);
     assert_int_equal(stats.records, 2);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -108,7 +108,7 @@ static void test_what_is_no_number_is_told_and_skipped(void **state)
 {
     (void)state;
     kji_rows got = {0};
-    kj_source *source = open_text("stdout:/(?:step=(?<step>\\S+) )?loss=(?<value>\\S*)/", 0);
+    kj_events *source = open_text("stdout:/(?:step=(?<step>\\S+) )?loss=(?<value>\\S*)/", 0);
     append("loss=1\nloss=none\nstep=x loss=2\nloss=\nloss=3\n");
     kji_rows_drain(source, &got);
     assert_int_equal(got.n, 2);
@@ -121,7 +121,7 @@ static void test_what_is_no_number_is_told_and_skipped(void **state)
     kji_rows_drain(source, &got);
     assert_int_equal(n_logged, 10);
     assert_non_null(strstr(logged, "further ones are not reported"));
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -129,14 +129,14 @@ static void test_carriage_returns_start_the_line_anew(void **state)
 {
     (void)state;
     kji_rows got = {0};
-    kj_source *source = open_text("stdout:/loss=(\\S+)$/", 0);
+    kj_events *source = open_text("stdout:/loss=(\\S+)$/", 0);
     append("loss=1\r\n10% loss=2\r20% loss=3\r");
     assert_int_equal(kji_rows_drain(source, &got), 1);
     append("100% loss=4\n");
     assert_int_equal(kji_rows_drain(source, &got), 1);
     assert_row(&got, 0, 0, 1);
     assert_row(&got, 1, 1, 4);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -145,7 +145,7 @@ static void test_long_lines_are_cut(void **state)
     (void)state;
     static char line[KJI_LINE_LIMIT + 100];
     kji_rows got = {0};
-    kj_source *source = open_text("stdout:/^loss=(\\S+)(?: x*)?$/", 0);
+    kj_events *source = open_text("stdout:/^loss=(\\S+)(?: x*)?$/", 0);
     memset(line, 'x', sizeof line - 1);
     memcpy(line, "loss=5 ", 7);
     append(line);
@@ -154,7 +154,7 @@ static void test_long_lines_are_cut(void **state)
     assert_int_equal(got.n, 2);
     assert_row(&got, 0, 0, 5);
     assert_row(&got, 1, 1, 7);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -162,12 +162,12 @@ static void test_bytes_that_are_not_utf8(void **state)
 {
     (void)state;
     kji_rows got = {0};
-    kj_source *source = open_text("stdout:/\\x{3b5}=(\\S+)/", 0);
+    kj_events *source = open_text("stdout:/\\x{3b5}=(\\S+)/", 0);
     append("\xff\xfe \xce\xb5=5 \xff\n");
     kji_rows_drain(source, &got);
     assert_int_equal(got.n, 1);
     assert_row(&got, 0, 0, 5);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -175,13 +175,13 @@ static void test_work_is_bounded(void **state)
 {
     (void)state;
     kji_rows got = {0};
-    kj_source *source = open_text("stdout:/(a+)+(a+)+(a+)+b=(?<value>1)/", 0);
+    kj_events *source = open_text("stdout:/(a+)+(a+)+(a+)+b=(?<value>1)/", 0);
     append("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab=2 1\naaab=1\n");
     kji_rows_drain(source, &got);
     assert_int_equal(got.n, 1);
     assert_int_equal(n_logged, 1);
     assert_non_null(strstr(logged, "takes too much work"));
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -190,8 +190,8 @@ static void test_file_that_appears_and_is_replaced(void **state)
     (void)state;
     kji_rows got = {0};
     snprintf(path, sizeof path, "%s/later/out.txt", top);
-    kj_source *source = open_text("stdout:/loss=(\\S+)/", 0);
-    struct pollfd wait = {.fd = kj_source_get_fd(source), .events = POLLIN};
+    kj_events *source = open_text("stdout:/loss=(\\S+)/", 0);
+    struct pollfd wait = {.fd = kj_events_get_fd(source), .events = POLLIN};
     assert_int_equal(kji_rows_drain(source, &got), 0);
     assert_int_equal(poll(&wait, 1, 0), 0);
     char folder[100];
@@ -206,7 +206,7 @@ static void test_file_that_appears_and_is_replaced(void **state)
     append("loss=3\n");
     kji_rows_await(source, &got, 3);
     assert_row(&got, 2, 0, 3);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -215,12 +215,12 @@ static void test_stopping_early(void **state)
     (void)state;
     kji_rows got = {.stop_after = 1};
     append("loss=1\nloss=2\nloss=3");
-    kj_source *source = open_text("stdout:/loss=(\\S+)/", KJ_SOURCE_FINISHED);
+    kj_events *source = open_text("stdout:/loss=(\\S+)/", KJ_EVENTS_FINISHED);
     for (int k = 0; k < 3; k++)
-        assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 1);
-    assert_int_equal(kj_source_step(source, 0, kji_rows_collect, &got, NULL), 0);
+        assert_int_equal(kj_events_step(source, 0, kji_rows_collect, &got, NULL), 1);
+    assert_int_equal(kj_events_step(source, 0, kji_rows_collect, &got, NULL), 0);
     assert_row(&got, 2, 2, 3);
-    kj_source_close(source);
+    kj_events_close(source);
     kji_rows_done(&got);
 }
 
@@ -228,16 +228,16 @@ static void test_text_that_cannot_be_read(void **state)
 {
     (void)state;
     assert_int_equal(symlink(path, path), 0);
-    kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
     options.text_path = path;
-    kj_source *source = NULL;
-    assert_int_equal(kj_source_open("stdout:/(x)/", &options, &source, NULL), 0);
+    kj_events *source = NULL;
+    assert_int_equal(kj_events_open("stdout:/(x)/", &options, &source, NULL), 0);
     for (int k = 0; k < 2; k++)
-        assert_int_equal(kj_source_step(source, 0, kji_rows_collect, NULL, NULL), 0);
+        assert_int_equal(kj_events_step(source, 0, kji_rows_collect, NULL, NULL), 0);
     assert_int_equal(n_logged, 1);
     assert_non_null(
         strstr(logged, "out.txt: cannot be read: Too many levels of symbolic links; tried again"));
-    kj_source_close(source);
+    kj_events_close(source);
 }
 
 static void keep_log(void *userdata, int level, const char *message)

@@ -24,7 +24,7 @@ struct text {
     kji_lines lines;
     char *path, *folder;
     kji_run *run;
-    const kj_source_options *options;
+    const kj_events_options *options;
     kji_watch *watch;
     int wd;
 
@@ -232,7 +232,7 @@ static int text_step(void *instance, kji_sink *sink, bool finished, kj_error *er
     return 0;
 }
 
-static void text_count(const void *instance, kj_source_stats *stats)
+static void text_count(const void *instance, kj_events_stats *stats)
 {
     const struct text *text = instance;
     stats->files = text->ino != 0;

@@ -91,7 +91,7 @@ static bool read_batch(kji_trial_run *run)
 {
     kj_error err = KJ_ERROR_INIT;
     run->n_read = 0;
-    int r = kj_source_step(run->source, 0, take_point, run, &err);
+    int r = kj_events_step(run->source, 0, take_point, run, &err);
     if (r < 0) {
         kji_worker_warn(run->worker, run->number, "its metric cannot be read: %s", err.message);
         kji_trial_metric_close(run);
@@ -106,9 +106,9 @@ int kji_trial_metric_open(kji_trial_run *run, bool drop_old, kj_error *err)
         kji_format("%s/%" PRId64 "/output.log", run->worker->config->trials_dir, run->number);
     if (!output)
         return kji_fail_memory(err);
-    kj_source_options options = KJ_SOURCE_OPTIONS_INIT;
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
     options.text_path = output;
-    int r = kj_source_open(run->metric, &options, &run->source, err);
+    int r = kj_events_open(run->metric, &options, &run->source, err);
     if (r < 0)
         return r;
     kji_trial_dir_read_metric_run(run->dir_fd, &run->run_name, NULL); /* none: the next is it */
@@ -149,7 +149,7 @@ int kji_trial_metric_follow(kji_trial_run *run, kj_error *err)
 {
     if (!run->source)
         return 0;
-    int r = uv_poll_init(&run->worker->loop, &run->readable, kj_source_get_fd(run->source));
+    int r = uv_poll_init(&run->worker->loop, &run->readable, kj_events_get_fd(run->source));
     if (r >= 0) {
         run->readable.data = run;
         run->has_readable = true;
@@ -175,7 +175,7 @@ void kji_trial_metric_read_rest(kji_trial_run *run)
 {
     bool more = run->source != NULL;
     if (more)
-        kj_source_finish(run->source);
+        kj_events_finish(run->source);
     while (more && !is_full(run))
         more = read_batch(run);
     run->has_rest = more;
@@ -209,7 +209,7 @@ void kji_trial_metric_close(kji_trial_run *run)
         run->has_readable = false;
         uv_close((uv_handle_t *)&run->readable, on_closed);
     }
-    kj_source_close(run->source);
+    kj_events_close(run->source);
     run->source = NULL;
 }
 
@@ -239,7 +239,7 @@ char *kji_trial_metric_why_none(kji_trial_run *run)
         return kji_format("it ended without a value: no line of its output matched %s",
                           run->metric + 7);
     tag_text tags = {KJI_STRBUF_INIT, 0};
-    if (run->source && kj_source_list_tags(run->source, add_tag, &tags, NULL) < 0)
+    if (run->source && kj_events_list_tags(run->source, add_tag, &tags, NULL) < 0)
         tags.n = 0;
     char *why =
         tags.n == 0 || tags.text.failed

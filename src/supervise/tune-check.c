@@ -176,7 +176,7 @@ static int check_metric(const kji_tune_config *config, samples *s, kj_error *err
     if (r >= 0)
         r = kji_template_expand(config->metric, s->bindings, s->n, &metric, err);
     if (r >= 0)
-        r = kj_source_check(metric, err);
+        r = kj_events_check(metric, err);
     if (r >= 0)
         r = check_has_tag(metric, err);
     return r < 0 ? r : check_own_place(config, metric, s, err);

@@ -11,7 +11,7 @@
 #include "trial-dir.h"
 #include "trial-fsm.h"
 
-#include <kajitori/metric.h>
+#include <kajitori/events.h>
 #include <kajitori/tune.h>
 
 #include <stdatomic.h>
@@ -91,7 +91,7 @@ struct kji_trial_run {
     bool released;
 
     /* the metric */
-    kj_source *source;
+    kj_events *source;
     char *run_name;       /* of the first point; points of other runs are not ours */
     kji_db_point *points; /* not yet handed to the database */
     size_t n_points, points_capacity;

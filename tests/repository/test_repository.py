@@ -24,7 +24,7 @@ LAYERS = {
     "engine": {"base", "math", "study", "sampler", "pruner", "storage"},
     "supervise": {"base", "math", "study", "engine"},
 }
-CORE_HEADERS = ["error.h", "value.h", "run.h", "client.h", "metric.h"]
+CORE_HEADERS = ["error.h", "value.h", "run.h", "client.h", "events.h", "event-writer.h"]
 ENGINE_HEADERS = ["study.h", "tune.h"]
 
 

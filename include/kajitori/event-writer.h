@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes TensorBoard event files: scalars, text and hyperparameters.
+ *
+ *     kj_event_writer *writer;
+ *     kj_event_writer_open("logs/7", NULL, &writer, &err);
+ *     kj_event_writer_add_scalar(writer, "loss", step, NAN, 0.25, &err);
+ *     kj_event_writer_close(writer, &err);
+ *
+ * A record reaches the file whole, with one write(2): another process sees it at once, and a
+ * process that is killed leaves no torn record. Where a write is cut short (full disk), what was
+ * written of the record is taken back, the call fails, and the next one begins where it should. A
+ * writer is for one thread at a time. After fork(2) the child's copy must not be used but to close
+ * it, which then writes nothing.
+ */
+#ifndef KAJITORI_EVENT_WRITER_H
+#define KAJITORI_EVENT_WRITER_H
+
+#include <kajitori/error.h>
+#include <kajitori/value.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kj_event_writer kj_event_writer;
+
+enum kj_event_writer_flag {
+    KJ_EVENT_WRITER_APPEND = 1, /* go on in the newest file that such a writer of this host left in
+                                   the folder, if it is whole; several processes may do so at the
+                                   same time. Without: always a new file */
+    KJ_EVENT_WRITER_DOUBLE = 2, /* scalars as 64-bit tensors. Without: as 32-bit simple_value, which
+                                   every reader takes */
+    KJ_EVENT_WRITER_BUFFER = 4  /* records wait until there are 64 KiB of them, or for flush */
+};
+
+typedef struct kj_event_writer_options {
+    uint32_t size;
+    uint32_t flags;     /* enum kj_event_writer_flag */
+    const char *suffix; /* end of the file's name [""] */
+    int64_t purge_step; /* with has_purge_step: this writer goes on from an earlier one, whose
+                           points from this step on count no more (SessionLog START) */
+    uint32_t has_purge_step;
+    uint32_t reserved;
+} kj_event_writer_options;
+
+#define KJ_EVENT_WRITER_OPTIONS_INIT                       \
+    {                                                      \
+        sizeof(kj_event_writer_options), 0, NULL, 0, 0, 0 \
+    }
+
+/* Makes the folder `dir` with those above it where they are missing, and a file in it:
+ * events.out.tfevents.TIME.HOST.PID.NUMBER[SUFFIX]. `options` may be NULL. */
+KJ_API int kj_event_writer_open(const char *dir, const kj_event_writer_options *options,
+                                kj_event_writer **ret_writer, kj_error *err);
+
+/* Writes what is buffered. Also after a failure the writer is gone. NULL: 0. */
+KJ_API int kj_event_writer_close(kj_event_writer *writer, kj_error *err);
+
+/* Path of the file. Borrowed. */
+KJ_API const char *kj_event_writer_path(const kj_event_writer *writer);
+
+/* `tag`: 1 to 4096 bytes of UTF-8. `wall_time`: seconds since 1970, NaN: now. Any value, NaN and
+ * infinities too. KJ_EARG, KJ_EIO. */
+KJ_API int kj_event_writer_add_scalar(kj_event_writer *writer, const char *tag, int64_t step,
+                                      double wall_time, double value, kj_error *err);
+
+/* Markdown for TensorBoard's page "Text"; at most 1 MiB of UTF-8. */
+KJ_API int kj_event_writer_add_text(kj_event_writer *writer, const char *tag, int64_t step,
+                                    double wall_time, const char *text, kj_error *err);
+
+typedef struct kj_hparam {
+    const char *name;
+    kj_value value; /* number, text or truth value */
+} kj_hparam;
+
+typedef struct kj_hparams {
+    uint32_t size;
+    uint32_t reserved;
+    const kj_hparam *params;
+    uint64_t n_params;
+    const char *const *metrics; /* tags of the scalars that TensorBoard shows beside them */
+    uint64_t n_metrics;
+    const char *group; /* runs of one trial have the same [the folder's name] */
+    double start_time; /* seconds since 1970; 0: now */
+} kj_hparams;
+
+/* The hyperparameters of this run, for TensorBoard's page "HParams". */
+KJ_API int kj_event_writer_add_hparams(kj_event_writer *writer, const kj_hparams *hparams,
+                                       kj_error *err);
+
+enum kj_hparams_status {
+    KJ_HPARAMS_SUCCESS = 1,
+    KJ_HPARAMS_FAILURE = 2,
+    KJ_HPARAMS_RUNNING = 3
+};
+
+/* How the run of add_hparams ended. `end_time` as start_time. */
+KJ_API int kj_event_writer_end_hparams(kj_event_writer *writer, enum kj_hparams_status status,
+                                       double end_time, kj_error *err);
+
+/* flush: what is buffered is in the file. sync: and on the disk (fsync). */
+KJ_API int kj_event_writer_flush(kj_event_writer *writer, kj_error *err);
+KJ_API int kj_event_writer_sync(kj_event_writer *writer, kj_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
