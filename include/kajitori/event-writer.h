@@ -44,8 +44,8 @@ typedef struct kj_event_writer_options {
     uint32_t reserved;
 } kj_event_writer_options;
 
-#define KJ_EVENT_WRITER_OPTIONS_INIT                       \
-    {                                                      \
+#define KJ_EVENT_WRITER_OPTIONS_INIT                      \
+    {                                                     \
         sizeof(kj_event_writer_options), 0, NULL, 0, 0, 0 \
     }
 
@@ -89,11 +89,7 @@ typedef struct kj_hparams {
 KJ_API int kj_event_writer_add_hparams(kj_event_writer *writer, const kj_hparams *hparams,
                                        kj_error *err);
 
-enum kj_hparams_status {
-    KJ_HPARAMS_SUCCESS = 1,
-    KJ_HPARAMS_FAILURE = 2,
-    KJ_HPARAMS_RUNNING = 3
-};
+enum kj_hparams_status { KJ_HPARAMS_SUCCESS = 1, KJ_HPARAMS_FAILURE = 2, KJ_HPARAMS_RUNNING = 3 };
 
 /* How the run of add_hparams ended. `end_time` as start_time. */
 KJ_API int kj_event_writer_end_hparams(kj_event_writer *writer, enum kj_hparams_status status,
