@@ -316,8 +316,9 @@ static int deliver_values(kji_event_file *file, kji_sink *sink, const kji_event 
     for (size_t k = 0; kji_scalar_next(&iter, &scalar) == 1; k++) {
         if (k < file->values_done)
             continue;
-        file->values_done = k + 1;
         int r = kji_sink_scalar(sink, origin, scalar.tag, scalar.tag_size, scalar.value);
+        if (r >= 0)
+            file->values_done = k + 1;
         if (r != 0)
             return r;
     }
@@ -340,8 +341,9 @@ static int deliver_summary(kji_event_file *file, kji_sink *sink, const kji_event
         return 0;
     if (n > 1)
         return deliver_values(file, sink, event, origin);
-    file->values_done = 1;
-    return kji_sink_scalar(sink, origin, first.tag, first.tag_size, first.value);
+    r = kji_sink_scalar(sink, origin, first.tag, first.tag_size, first.value);
+    file->values_done = r >= 0;
+    return r;
 }
 
 /* A session that starts where there is something already starts again. */
@@ -349,10 +351,10 @@ static int deliver_start(kji_event_file *file, kji_sink *sink, const kji_origin 
 {
     if (file->values_done)
         return 0;
-    file->values_done = 1;
-    bool again = file->run->started;
+    int r = file->run->started ? kji_sink_restart(sink, origin) : 0;
+    file->values_done = r >= 0;
     file->run->started = true;
-    return again ? kji_sink_restart(sink, origin) : 0;
+    return r;
 }
 
 static int deliver(struct look *look, const struct record *record)
@@ -556,7 +558,7 @@ int kji_event_file_read(kji_event_file *file, kji_event_reader *reader)
         return 0;
     int r = read_records(&look);
     shrink_buffer(reader);
-    file->dirty = r == 1;
+    file->dirty = r != 0;
     return r;
 }
 

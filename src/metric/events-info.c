@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a reader can tell about what it has read: files, damage, series. */
 #include "errors.h"
-
-#include <kajitori/events.h>
+#include "events-impl.h"
 
 const char *kj_event_kind_name(uint32_t kind)
 {
@@ -38,6 +37,9 @@ int kj_events_list_files(kj_events *events, kj_file_fn fn, void *userdata)
 
 int kj_events_get_series(kj_events *events, uint32_t series, kj_tag_info *ret_info, kj_error *err)
 {
-    (void)events, (void)series, (void)ret_info;
-    return kji_fail(err, KJ_EUNSUPPORTED, "not yet");
+    if (series >= events->tags.n_tags)
+        return kji_fail(err, KJ_ENOENT, "no series %u; there are %zu", series, events->tags.n_tags);
+    const kj_tag_info info = kji_tag_table_info(&events->tags, events->tags.series[series]);
+    kji_give_struct(ret_info, &info, sizeof info);
+    return 0;
 }

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-static int hand_over(kji_sink *sink, const kji_origin *origin, uint32_t flags, const char *tag,
-                     size_t tag_size, double value)
+static int call(kji_sink *sink, const kji_origin *origin, uint32_t flags, uint32_t series,
+                const char *tag, size_t tag_size, double value)
 {
     const kj_point point = {.size = sizeof point,
                             .flags = flags,
@@ -15,29 +15,52 @@ static int hand_over(kji_sink *sink, const kji_origin *origin, uint32_t flags, c
                             .wall_time = origin->wall_time,
                             .value = value,
                             .file = origin->file,
-                            .record = origin->record};
-    if (!sink->fn)
-        return 0;
-    sink->delivered++;
+                            .record = origin->record,
+                            .series = series};
     return sink->fn(sink->userdata, &point) != 0;
+}
+
+static int put(const kji_sink *sink, const kji_origin *origin, uint32_t flags, uint32_t series,
+               double value)
+{
+    kji_columns *block = sink->block;
+    block->series[block->seen.n] = series;
+    block->flags[block->seen.n] = flags;
+    kji_columns_put(block, origin->step, origin->wall_time, value);
+    return block->seen.n >= sink->block_limit;
 }
 
 int kji_sink_scalar(kji_sink *sink, const kji_origin *origin, const char *tag, size_t tag_size,
                     double value)
 {
     kji_tag *known;
+    int r = kji_tag_table_tag(sink->tags, origin->run, tag, tag_size, &known);
+    if (r < 0)
+        return r;
+    bool selected = r > 0 && kji_tag_table_selects(sink->tags, known);
+    if (selected && sink->keep) {
+        if (!kji_history_prepare(&known->history, &origin->run->restarts))
+            return KJ_EMEM;
+        kji_history_add(&known->history, origin->step, origin->wall_time, value);
+    }
     sink->stats->points++;
     origin->run->started = true;
-    int r = kji_tag_table_tag(sink->tags, origin->run, tag, tag_size, &known);
-    if (r <= 0)
-        return r;
-    kji_tag_count(known, origin->step, value);
-    if (!kji_tag_table_selects(sink->tags, known))
+    if (r > 0)
+        kji_tag_count(known, origin->step, value);
+    if (!selected)
         return 0;
-    return hand_over(sink, origin, 0, known->name, known->size, value);
+    sink->delivered++;
+    if (sink->block)
+        return put(sink, origin, 0, known->series, value);
+    return sink->fn ? call(sink, origin, 0, known->series, known->name, known->size, value) : 0;
 }
 
 int kji_sink_restart(kji_sink *sink, const kji_origin *origin)
 {
-    return hand_over(sink, origin, KJ_POINT_RESTART, "", 0, NAN);
+    if (sink->keep && !kji_restarts_add(&origin->run->restarts, origin->step))
+        return KJ_EMEM;
+    sink->delivered++;
+    if (sink->block)
+        return put(sink, origin, KJ_POINT_RESTART, UINT32_MAX, NAN);
+    return sink->fn ? call(sink, origin, KJ_POINT_RESTART, UINT32_MAX, "", 0, NAN) : 0;
 }

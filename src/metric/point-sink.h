@@ -10,7 +10,10 @@ typedef struct kji_sink {
     kj_events_stats *stats;
     kj_point_fn fn; /* NULL: count only */
     void *userdata;
-    int64_t delivered; /* since kj_events_step began */
+    int64_t delivered;  /* since kj_events_step began */
+    bool keep;          /* in the histories of the tags */
+    kji_columns *block; /* in place of fn: filled up to block_limit points */
+    uint64_t block_limit;
 } kji_sink;
 
 /* What a point has beside its tag and value. */
@@ -22,7 +25,8 @@ typedef struct kji_origin {
     double wall_time;
 } kji_origin;
 
-/* 0: go on; 1: done with this one, but the caller wants no more now; KJ_EMEM. */
+/* 0: go on; 1: done with this one, but the caller wants no more now; KJ_EMEM: nothing has been done
+ * with it. */
 int kji_sink_scalar(kji_sink *sink, const kji_origin *origin, const char *tag, size_t tag_size,
                     double value);
 int kji_sink_restart(kji_sink *sink, const kji_origin *origin);

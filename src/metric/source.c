@@ -5,25 +5,14 @@
  */
 #include "clock.h"
 #include "errors.h"
+#include "events-impl.h"
 #include "mem.h"
-#include "source-kind.h"
 
 #include <limits.h>
 #include <string.h>
 
+enum { KNOWN_FLAGS = KJ_EVENTS_FINISHED | KJ_EVENTS_POLL | KJ_EVENTS_CHECK_ALL | KJ_EVENTS_KEEP };
 enum { POLL_WITH_INOTIFY_MS = 10000, POLL_MS = 500, GRACE_MS = 10000, GRACE_NETWORK_MS = 120000 };
-
-struct kj_events {
-    char *text; /* the spec as given */
-    kji_spec spec;
-    kj_events_options options;
-    char *text_path; /* what options.text_path points to */
-    kji_watch watch;
-    kji_tag_table tags;
-    kj_events_stats stats;
-    bool finished;
-    void *instance;
-};
 
 uint32_t kji_source_poll_ms(const kj_events_options *options, const kji_watch *watch, bool network)
 {
@@ -47,6 +36,7 @@ void kj_events_close(kj_events *source)
         source->spec.kind->close(source->instance);
     free(source->instance);
     kji_tag_table_done(&source->tags);
+    kji_columns_pool_done(&source->pool);
     kji_watch_done(&source->watch);
     kji_spec_done(&source->spec);
     free(source->text_path);
@@ -69,7 +59,7 @@ static int take_options(kj_events *source, const kj_events_options *options, kj_
                         options->size, sizeof *options);
     memcpy(&source->options, options, options->size);
     source->options.size = sizeof source->options;
-    if (source->options.flags & ~(uint32_t)(KJ_EVENTS_FINISHED | KJ_EVENTS_POLL))
+    if (source->options.flags & ~(uint32_t)KNOWN_FLAGS)
         return kji_fail(err, KJ_EARG, "unknown flags 0x%x of a source", source->options.flags);
     source->finished = source->options.flags & KJ_EVENTS_FINISHED;
     if (source->options.text_path) {
@@ -127,22 +117,30 @@ int kj_events_get_fd(const kj_events *source)
     return source->watch.epoll_fd;
 }
 
-int kj_events_step(kj_events *source, int timeout_ms, kj_point_fn fn, void *userdata, kj_error *err)
+int kji_events_step_into(kj_events *source, int timeout_ms, kji_sink *sink, kj_error *err)
 {
     int64_t deadline = kji_monotonic_ms() + timeout_ms;
-    kji_sink sink = {&source->tags, &source->stats, fn, userdata, 0};
+    sink->tags = &source->tags;
+    sink->stats = &source->stats;
+    sink->keep = source->options.flags & KJ_EVENTS_KEEP;
     for (;;) {
-        int r = source->spec.kind->step(source->instance, &sink, source->finished, err);
+        int r = source->spec.kind->step(source->instance, sink, source->finished, err);
         if (r < 0)
             return r;
-        if (sink.delivered || source->finished || timeout_ms == 0)
-            return sink.delivered < INT_MAX ? (int)sink.delivered : INT_MAX;
+        if (sink->delivered || source->finished || timeout_ms == 0)
+            return sink->delivered < INT_MAX ? (int)sink->delivered : INT_MAX;
         int64_t left = deadline - kji_monotonic_ms();
         if (timeout_ms > 0 && left <= 0)
             return 0;
         if (!kji_watch_wait(&source->watch, timeout_ms < 0 ? -1 : (int)left))
             return 0;
     }
+}
+
+int kj_events_step(kj_events *source, int timeout_ms, kj_point_fn fn, void *userdata, kj_error *err)
+{
+    kji_sink sink = {.fn = fn, .userdata = userdata};
+    return kji_events_step_into(source, timeout_ms, &sink, err);
 }
 
 void kj_events_finish(kj_events *source)

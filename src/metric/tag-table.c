@@ -29,10 +29,13 @@ bool kji_tag_table_init(kji_tag_table *table, const char *wanted)
 static void free_run(kji_run *run)
 {
     for (size_t k = 0; k < run->n_slots; k++) {
-        if (run->slots[k])
-            free(run->slots[k]->name);
+        if (!run->slots[k])
+            continue;
+        kji_history_done(&run->slots[k]->history);
+        free(run->slots[k]->name);
         free(run->slots[k]);
     }
+    free(run->restarts.steps);
     free(run->slots);
     free(run->name);
     free(run);
@@ -43,23 +46,44 @@ void kji_tag_table_done(kji_tag_table *table)
     for (size_t k = 0; k < table->n_runs; k++)
         free_run(table->runs[k]);
     free(table->runs);
+    free(table->series);
     free(table->wanted);
     *table = (kji_tag_table){0};
 }
 
-kji_run *kji_tag_table_run(kji_tag_table *table, const char *name)
+/* Index of the run, or where it belongs. */
+static size_t find_run(const kji_tag_table *table, const char *name, bool *ret_found)
 {
     size_t low = 0, high = table->n_runs;
+    *ret_found = false;
     while (low < high) {
         size_t middle = (low + high) / 2;
         int order = strcmp(table->runs[middle]->name, name);
-        if (order == 0)
-            return table->runs[middle];
+        if (order == 0) {
+            *ret_found = true;
+            return middle;
+        }
         if (order < 0)
             low = middle + 1;
         else
             high = middle;
     }
+    return low;
+}
+
+kji_run *kji_tag_table_find_run(const kji_tag_table *table, const char *name)
+{
+    bool found;
+    size_t at = find_run(table, name, &found);
+    return found ? table->runs[at] : NULL;
+}
+
+kji_run *kji_tag_table_run(kji_tag_table *table, const char *name)
+{
+    bool found;
+    size_t low = find_run(table, name, &found);
+    if (found)
+        return table->runs[low];
     if (!kji_reserve(&table->runs, &table->runs_capacity, table->n_runs + 1, sizeof *table->runs))
         return NULL;
     kji_run *run = calloc(1, sizeof *run);
@@ -152,20 +176,29 @@ static int add_tag(kji_tag_table *table, kji_run *run, size_t hash, const char *
         table->overflow_told = true;
         return 0;
     }
-    if (!grow(run))
+    if (!grow(run) ||
+        !kji_reserve(&table->series, &table->series_capacity, table->n_tags + 1, sizeof(kji_tag *)))
         return KJ_EMEM;
     kji_tag *tag = new_tag(name, size, hash);
     if (!tag)
         return KJ_EMEM;
     *find_slot(run->slots, run->n_slots, hash, name, size) = tag;
     run->n_tags++;
-    table->n_tags++;
+    tag->run = run;
+    tag->series = (uint32_t)table->n_tags;
+    table->series[table->n_tags++] = tag;
     tag->rank = rank_of(table, run, tag);
     tell_ambiguity(table, run, tag);
     if (tag->rank > table->best_rank)
         table->best_rank = tag->rank;
     *ret_tag = tag;
     return 1;
+}
+
+kji_tag *kji_tag_table_find_tag(const kji_run *run, const char *name, size_t size)
+{
+    return run->n_slots ? *find_slot(run->slots, run->n_slots, kji_hash(name, size), name, size)
+                        : NULL;
 }
 
 int kji_tag_table_tag(kji_tag_table *table, kji_run *run, const char *name, size_t size,
@@ -209,7 +242,26 @@ static int by_name(const void *a, const void *b)
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-static int list_run(const kji_run *run, kj_tag_fn fn, void *userdata)
+kj_tag_info kji_tag_table_info(const kji_tag_table *table, const kji_tag *tag)
+{
+    return (kj_tag_info){.size = sizeof(kj_tag_info),
+                         .series = tag->series,
+                         .run = tag->run->name,
+                         .tag = tag->name,
+                         .tag_size = tag->size,
+                         .count = tag->count,
+                         .first_step = tag->first_step,
+                         .last_step = tag->last_step,
+                         .last_value = tag->last_value,
+                         .min_value = tag->min_value,
+                         .max_value = tag->max_value,
+                         .plugin = "",
+                         .display_name = "",
+                         .description = "",
+                         .selected = kji_tag_table_selects(table, tag)};
+}
+
+static int list_run(const kji_tag_table *table, const kji_run *run, kj_tag_fn fn, void *userdata)
 {
     KJI_CLEANUP(kji_freep) kji_tag **sorted = calloc(run->n_tags + 1, sizeof(kji_tag *));
     if (!sorted)
@@ -220,17 +272,7 @@ static int list_run(const kji_run *run, kj_tag_fn fn, void *userdata)
             sorted[n++] = run->slots[k];
     qsort(sorted, n, sizeof *sorted, by_name);
     for (size_t k = 0; k < n; k++) {
-        const kji_tag *tag = sorted[k];
-        kj_tag_info info = {.size = sizeof info,
-                            .run = run->name,
-                            .tag = tag->name,
-                            .tag_size = tag->size,
-                            .count = tag->count,
-                            .first_step = tag->first_step,
-                            .last_step = tag->last_step,
-                            .last_value = tag->last_value,
-                            .min_value = tag->min_value,
-                            .max_value = tag->max_value};
+        const kj_tag_info info = kji_tag_table_info(table, sorted[k]);
         int r = fn(userdata, &info);
         if (r != 0)
             return r;
@@ -241,7 +283,7 @@ static int list_run(const kji_run *run, kj_tag_fn fn, void *userdata)
 int kji_tag_table_list(const kji_tag_table *table, kj_tag_fn fn, void *userdata)
 {
     for (size_t k = 0; k < table->n_runs; k++) {
-        int r = list_run(table->runs[k], fn, userdata);
+        int r = list_run(table, table->runs[k], fn, userdata);
         if (r != 0)
             return r;
     }

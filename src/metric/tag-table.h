@@ -6,18 +6,19 @@
 #ifndef KJI_TAG_TABLE_H
 #define KJI_TAG_TABLE_H
 
-#include <kajitori/events.h>
-
-#include <stdbool.h>
+#include "series-history.h"
 
 typedef struct kji_tag {
+    struct kji_run *run;
     char *name; /* NUL-terminated; may hold NULs itself */
     size_t size;
     size_t hash;
+    uint32_t series;
     uint32_t rank; /* how well it fits what was asked for; 0 = not at all */
     uint64_t count;
     int64_t first_step, last_step;
     double last_value, min_value, max_value;
+    kji_history history;
     struct kji_tag *next; /* the tag that followed this one last time: writers repeat their order */
 } kji_tag;
 
@@ -25,8 +26,9 @@ typedef struct kji_run {
     char *name; /* "." for the folder itself */
     kji_tag **slots;
     size_t n_slots, n_tags;
-    kji_tag *previous; /* the last one looked up */
-    bool started;      /* a point or a session START has been seen */
+    kji_tag *previous;     /* the last one looked up */
+    bool started;          /* a point or a session START has been seen */
+    kji_restarts restarts; /* with KJ_EVENTS_KEEP */
 } kji_run;
 
 typedef struct kji_tag_table {
@@ -35,7 +37,8 @@ typedef struct kji_tag_table {
     size_t n_runs, runs_capacity;
     uint32_t best_rank; /* of the tags seen so far */
     bool ambiguity_told, overflow_told;
-    size_t n_tags;
+    kji_tag **series; /* by number, n_tags of them */
+    size_t n_tags, series_capacity;
 } kji_tag_table;
 
 /* `wanted` is a tag, or RUN/TAG, or NULL for all. false when memory is gone. */
@@ -49,6 +52,10 @@ kji_run *kji_tag_table_run(kji_tag_table *table, const char *name);
 int kji_tag_table_tag(kji_tag_table *table, kji_run *run, const char *name, size_t size,
                       kji_tag **ret_tag);
 
+/* NULL when there is none. */
+kji_run *kji_tag_table_find_run(const kji_tag_table *table, const char *name);
+kji_tag *kji_tag_table_find_tag(const kji_run *run, const char *name, size_t size);
+
 void kji_tag_count(kji_tag *tag, int64_t step, double value);
 
 /* Whether its values are to be delivered: nothing that fits better has been seen. */
@@ -56,6 +63,9 @@ static inline bool kji_tag_table_selects(const kji_tag_table *table, const kji_t
 {
     return tag->rank && tag->rank == table->best_rank;
 }
+
+/* What is told of a tag. */
+kj_tag_info kji_tag_table_info(const kji_tag_table *table, const kji_tag *tag);
 
 /* Calls fn in the order of runs, then tags, until it returns nonzero. Returns that, 0 or KJ_EMEM.
  */
