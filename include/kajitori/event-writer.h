@@ -8,10 +8,11 @@
  *     kj_event_writer_close(writer, &err);
  *
  * A record reaches the file whole, with one write(2): another process sees it at once, and a
- * process that is killed leaves no torn record. Where a write is cut short (full disk), what was
- * written of the record is taken back, the call fails, and the next one begins where it should. A
- * writer is for one thread at a time. After fork(2) the child's copy must not be used but to close
- * it, which then writes nothing.
+ * process that is killed leaves no torn record, but where it was in the midst of a text of many
+ * pages. Where a write is cut short (full disk), what was written of the record is taken back, the
+ * call fails, and the next one begins where it should. A writer is for one thread at a time. After
+ * fork(2) the child's copy must not be used but to close it, which then writes nothing; what else
+ * it would write is refused (KJ_ESTATE).
  */
 #ifndef KAJITORI_EVENT_WRITER_H
 #define KAJITORI_EVENT_WRITER_H
@@ -26,18 +27,21 @@ extern "C" {
 typedef struct kj_event_writer kj_event_writer;
 
 enum kj_event_writer_flag {
-    KJ_EVENT_WRITER_APPEND = 1, /* go on in the newest file that such a writer of this host left in
-                                   the folder, if it is whole; several processes may do so at the
-                                   same time. Without: always a new file */
-    KJ_EVENT_WRITER_DOUBLE = 2, /* scalars as 64-bit tensors. Without: as 32-bit simple_value, which
-                                   every reader takes */
-    KJ_EVENT_WRITER_BUFFER = 4  /* records wait until there are 64 KiB of them, or for flush */
+    KJ_EVENT_WRITER_APPEND = 1, /* go on in the newest file that such a writer (with this flag, and
+                                   the same suffix) of this host left in the folder, if it is whole;
+                                   several processes may do so at the same time, each record then
+                                   costs a lock of the file. Without: always a new file */
+    KJ_EVENT_WRITER_DOUBLE = 2, /* scalars as 64-bit tensors, which TensorBoard shows only with
+                                   --load_fast=false. Without: as 32-bit simple_value, which every
+                                   reader takes */
+    KJ_EVENT_WRITER_BUFFER = 4  /* records wait until there are 64 KiB of them, or for flush. Those
+                                   that could not be written wait for the next attempt */
 };
 
 typedef struct kj_event_writer_options {
     uint32_t size;
     uint32_t flags;     /* enum kj_event_writer_flag */
-    const char *suffix; /* end of the file's name [""] */
+    const char *suffix; /* end of the file's name, at most 64 bytes [""] */
     int64_t purge_step; /* with has_purge_step: this writer goes on from an earlier one, whose
                            points from this step on count no more (SessionLog START) */
     uint32_t has_purge_step;
@@ -50,7 +54,9 @@ typedef struct kj_event_writer_options {
     }
 
 /* Makes the folder `dir` with those above it where they are missing, and a file in it:
- * events.out.tfevents.TIME.HOST.PID.NUMBER[SUFFIX]. `options` may be NULL. */
+ * events.out.tfevents.TIME.HOST.PID.NUMBER[SUFFIX]. TIME is now, or later than that of all event
+ * files that are there: readers go by the order of names. `options` may be NULL. KJ_EARG, KJ_EPERM,
+ * KJ_EIO. */
 KJ_API int kj_event_writer_open(const char *dir, const kj_event_writer_options *options,
                                 kj_event_writer **ret_writer, kj_error *err);
 
@@ -60,8 +66,8 @@ KJ_API int kj_event_writer_close(kj_event_writer *writer, kj_error *err);
 /* Path of the file. Borrowed. */
 KJ_API const char *kj_event_writer_path(const kj_event_writer *writer);
 
-/* `tag`: 1 to 4096 bytes of UTF-8. `wall_time`: seconds since 1970, NaN: now. Any value, NaN and
- * infinities too. KJ_EARG, KJ_EIO. */
+/* `tag`: 1 to 4096 bytes of UTF-8. `wall_time`: seconds since 1970, NaN: now; not infinite. Any
+ * value, NaN and infinities too. KJ_EARG, KJ_EIO. */
 KJ_API int kj_event_writer_add_scalar(kj_event_writer *writer, const char *tag, int64_t step,
                                       double wall_time, double value, kj_error *err);
 
@@ -85,7 +91,17 @@ typedef struct kj_hparams {
     double start_time; /* seconds since 1970; 0: now */
 } kj_hparams;
 
-/* The hyperparameters of this run, for TensorBoard's page "HParams". */
+#define KJ_HPARAMS_INIT                                    \
+    {                                                      \
+        sizeof(kj_hparams), 0, NULL, 0, NULL, 0, NULL, 0.0 \
+    }
+
+/*
+ * The hyperparameters of this run, for TensorBoard's page "HParams"; together at most 1 MiB.
+ * TensorBoard takes the first such record of a run only. Without `metrics` it finds out itself
+ * which parameters and scalars the runs of a log folder have; with them, it shows the parameters
+ * and metrics of the first run that named some, for all runs.
+ */
 KJ_API int kj_event_writer_add_hparams(kj_event_writer *writer, const kj_hparams *hparams,
                                        kj_error *err);
 

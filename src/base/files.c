@@ -102,7 +102,7 @@ int kji_write_file_atomic(int dir_fd, const char *name, const char *text, size_t
     return 0;
 }
 
-static int make_dirs(const char *path, kj_error *err)
+int kji_make_dirs(const char *path, mode_t mode, kj_error *err)
 {
     KJI_CLEANUP(kji_freep) char *copy = strdup(path);
     if (!copy)
@@ -112,7 +112,7 @@ static int make_dirs(const char *path, kj_error *err)
             continue;
         char kept = *end;
         *end = 0;
-        if (mkdir(copy, 0700) < 0 && errno != EEXIST)
+        if (mkdir(copy, mode) < 0 && errno != EEXIST)
             return kji_fail_errno(err, errno == EACCES || errno == EROFS ? KJ_EPERM : KJ_EIO, errno,
                                   "cannot make folder %s", copy);
         *end = kept;
@@ -125,7 +125,7 @@ int kji_open_dir(const char *path, bool private_dir, int *ret_fd, kj_error *err)
 {
     if (!*path)
         return kji_fail(err, KJ_EARG, "empty folder name");
-    int r = make_dirs(path, err);
+    int r = kji_make_dirs(path, 0700, err);
     if (r < 0)
         return r;
     KJI_CLEANUP(kji_closep)

@@ -22,6 +22,10 @@ int kji_read_file(int dir_fd, const char *path, size_t limit, char **ret_text, s
 int kji_write_file_atomic(int dir_fd, const char *name, const char *text, size_t size,
                           kj_error *err);
 
+/* Makes the folder `path` and what is missing above it, with `mode` but for the umask. KJ_EPERM,
+ * KJ_EIO. */
+int kji_make_dirs(const char *path, mode_t mode, kj_error *err);
+
 /*
  * Makes `path` and what is missing above it (mode 0700 for those made) and opens it. With
  * `private_dir`, the last one must be a real folder, owned by us, with no rights for others, else
