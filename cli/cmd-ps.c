@@ -2,14 +2,28 @@
 #include "group.h"
 #include "output.h"
 
-enum { ID, NAME, STATE, STEP, FRAMEWORK, STARTED, STUDY, TRIAL, PID };
-static const char *const columns[] = {"id",      "name",  "state", "step", "framework",
-                                      "started", "study", "trial", "pid",  NULL};
+enum { ID, NAME, STATE, STEP, FRAMEWORK, STARTED, STUDY, TRIAL, PID, RANK, WORLD_SIZE };
+static const char *const columns[] = {"id",    "name",  "state", "step", "framework",  "started",
+                                      "study", "trial", "pid",   "rank", "world_size", NULL};
+/* For people: only rank 0 of several shows itself, unless each is alone. */
+static const char *const shown_columns[] = {"id",      "name",  "state", "step", "framework",
+                                            "started", "study", "trial", "pid",  NULL};
 
 static void add_text(cli_table *table, int column, const char *text)
 {
     if (*text)
         cli_table_set_text(table, column, text);
+}
+
+static void add_ranks(cli_table *table, struct json_object *status)
+{
+    struct json_object *member;
+    if (cli.format == CLI_TABLE || !status)
+        return;
+    if (json_object_object_get_ex(status, "rank", &member))
+        cli_table_set(table, RANK, json_object_get(member));
+    if (json_object_object_get_ex(status, "world_size", &member))
+        cli_table_set(table, WORLD_SIZE, json_object_get(member));
 }
 
 static void add_run(cli_table *table, const kj_run_info *info, struct json_object *status)
@@ -35,6 +49,7 @@ static void add_run(cli_table *table, const kj_run_info *info, struct json_objec
     if (status && json_object_object_get_ex(status, "step", &member) &&
         json_object_get_int64(member) >= 0)
         cli_table_set(table, STEP, json_object_get(member));
+    add_ranks(table, status);
 }
 
 static int run_ps(int n_words, const char *const *words)
@@ -47,7 +62,7 @@ static int run_ps(int n_words, const char *const *words)
         return status;
     if (group.n == 0)
         cli_note(cli.study || cli.match ? "no live run is one of these" : "no run is live");
-    cli_table *table = cli_table_new(columns);
+    cli_table *table = cli_table_new(cli.format == CLI_TABLE ? shown_columns : columns);
     for (size_t k = 0; k < group.n; k++)
         add_run(table, group.runs[k].info, group.runs[k].status);
     cli_table_print(table);

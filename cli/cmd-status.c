@@ -81,6 +81,16 @@ static void put_params(struct json_object *status)
     }
 }
 
+/* "0 of 4", of several. */
+static void put_rank(struct json_object *status)
+{
+    int64_t world_size = json_object_get_int64(json_object_object_get(status, "world_size"));
+    if (world_size > 1)
+        printf("%-11s %lld of %lld\n", "rank",
+               (long long)json_object_get_int64(json_object_object_get(status, "rank")),
+               (long long)world_size);
+}
+
 /* "/data/7.npz (step 7)" */
 static void put_checkpoint(struct json_object *status)
 {
@@ -99,6 +109,7 @@ static void print_status_table(struct json_object *status)
     put_member(status, "id", "run");
     put_member(status, "name", "name");
     put_member(status, "pid", "pid");
+    put_rank(status);
     put_started(status);
     put_member(status, "state", "state");
     put_member(status, "resumes_in_s", "resumes (s)");

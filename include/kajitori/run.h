@@ -43,8 +43,10 @@ enum kj_run_flag {
     KJ_RUN_INTERRUPTIBLE = 2, /* a signal handler that ran ends the wait of a paused run: see
                                  KJ_RUN_INTERRUPTED */
     KJ_RUN_LISTEN_LATER = 4,  /* what comes to the doors waits there until kj_run_listen */
-    KJ_RUN_THREADLESS = 8     /* no helper thread: the safe points serve the doors, at most 20 times
+    KJ_RUN_THREADLESS = 8,    /* no helper thread: the safe points serve the doors, at most 20 times
                                  a second; questions are answered only there */
+    KJ_RUN_RANK_ALONE = 16    /* each rank of a distributed training is a run of its own, since none
+                                 waits for another [also by $KAJITORI_RANK_ALONE=1] */
 };
 
 /* Every pointer may be NULL, every number 0: the default in brackets. Strings are copied. */
@@ -87,6 +89,19 @@ typedef struct kj_run_options {
  * KJ_EARG for options that cannot be meant (a malformed run_id), KJ_EMEM.
  */
 KJ_API int kj_run_open(const kj_run_options *options, kj_run **ret_run, kj_error *err);
+
+/*
+ * The process's number among those of a distributed training, and how many these are: 0 and 1 for a
+ * training of one. Found in the environment that a launcher makes (docs/protocol.md, section 9).
+ * With several, rank 0 refuses what all would have to do, and the others are deaf; see
+ * KJ_RUN_RANK_ALONE. Any thread.
+ */
+KJ_API int64_t kj_run_rank(const kj_run *run);
+KJ_API int64_t kj_run_world_size(const kj_run *run);
+
+/* Nonzero when this process may be steered alone: it is the only one, or KJ_RUN_RANK_ALONE holds.
+ * Any thread. */
+KJ_API int kj_run_rank_alone(const kj_run *run);
 
 /*
  * With KJ_RUN_LISTEN_LATER: from now on the doors are served. A program that registers parameters

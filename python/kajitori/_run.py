@@ -176,6 +176,9 @@ class Run:
     threaded: False: no helper thread. The safe points serve the doors, at most 20 times a second, and
         questions are answered only there.
     raises: False: the program does not want `Left` and `Aborted`; see `declare`.
+    rank_alone: True: each rank of a distributed training is a run of its own, since none waits for
+        another [$KAJITORI_RANK_ALONE]. Otherwise rank 0 refuses what all would have to do, and the
+        others have no doors.
 
     Raises `ArgumentError` for what cannot be meant, such as a malformed `run_id`.
 
@@ -199,6 +202,8 @@ class Run:
         "_provided",
         "_ptr",
         "_raises",
+        "_rank_alone",
+        "_ranks",
         "_stopped",
         "_verbs",
     )
@@ -220,6 +225,7 @@ class Run:
         signals: str | None = None,
         threaded: bool = True,
         raises: bool = True,
+        rank_alone: bool = False,
     ) -> None:
         self._stopped = False
         self._closes = False
@@ -238,6 +244,7 @@ class Run:
             | (lib.KJ_RUN_STRICT if strict else 0)
             | (0 if listen else lib.KJ_RUN_LISTEN_LATER)
             | (0 if threaded else lib.KJ_RUN_THREADLESS)
+            | (lib.KJ_RUN_RANK_ALONE if rank_alone else 0)
         )
         options.name = text("name", name or _program_name(), keep)
         options.run_id = text("run_id", run_id, keep)
@@ -259,6 +266,8 @@ class Run:
         self._ptr = ffi.gc(result[0], lib.kj_run_close)
         self._id = ffi.string(lib.kj_run_id(self._ptr)).decode()
         self._dir = ffi.string(lib.kj_run_dir(self._ptr)).decode(errors="surrogateescape")
+        self._ranks = (lib.kj_run_rank(self._ptr), lib.kj_run_world_size(self._ptr))
+        self._rank_alone = bool(lib.kj_run_rank_alone(self._ptr))
         self._cell = _view(self._ptr)
         self._due = self._cell[_DUE_STEP]  # when it becomes smaller, `_pending` is set
         self._pending: Any = ctypes.c_uint32.from_buffer(self._cell)
@@ -353,6 +362,21 @@ class Run:
     def dir(self) -> str:
         """The folder of the doors, "" when no door could be opened."""
         return self._dir
+
+    @property
+    def rank(self) -> int:
+        """Which of the processes of a distributed training this is; 0 in a training of one."""
+        return self._ranks[0]
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train together, by the launcher's word; 1 in a training of one."""
+        return self._ranks[1]
+
+    @property
+    def rank_alone(self) -> bool:
+        """Whether this process may be steered alone: it is the only one, or the user said so."""
+        return self._rank_alone
 
     @property
     def step(self) -> int:

@@ -15,8 +15,10 @@ each verb acts.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -29,7 +31,7 @@ except ImportError as error:
 import numpy as np
 
 from kajitori import _keras_checkpoint
-from kajitori._errors import ArgumentError, OutOfRangeError, UnsupportedError
+from kajitori._errors import ArgumentError, ChannelWarning, OutOfRangeError, UnsupportedError
 from kajitori._run import _STEP, Run
 from kajitori._values import Arg, Param
 
@@ -247,6 +249,7 @@ class SteeringCallback(keras.callbacks.Callback):
                 self.run.close()  # of a fit that ended by an exception
             self.run = self._open()
         assert self.run is not None
+        _say_ranks(self.run)
         self._steps = self.params.get("steps")  # params are overwritten by an evaluate in between
         self._next_report = 0.0
         self._is_fresh = True
@@ -479,6 +482,23 @@ class SteeringCallback(keras.callbacks.Callback):
             # what is no scalar, or has a name that none can have, is left out
             with contextlib.suppress(TypeError, ValueError):
                 self.run.report(tag, self.run.step, value)
+
+
+@functools.cache
+def _warn_of_ranks(world_size: int) -> None:
+    """Once a process."""
+    warnings.warn(
+        f"this is rank 0 of {world_size}, and only it is steered yet: it answers questions, notes and "
+        "your own commands, and refuses what all ranks would have to do at the same step (stop, set, "
+        "pause, checkpoint, ...). Where each rank may act alone: KAJITORI_RANK_ALONE=1",
+        ChannelWarning,
+        stacklevel=4,
+    )
+
+
+def _say_ranks(run: Run) -> None:
+    if not run.rank_alone and run.rank == 0:
+        _warn_of_ranks(run.world_size)
 
 
 def _unable(reason: str) -> Callable[..., Any]:

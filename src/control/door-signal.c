@@ -180,6 +180,26 @@ static void install_all(kj_run *run)
     }
 }
 
+int kji_signals_leave_to_all_ranks(kj_run *run, kj_error *err)
+{
+    kji_signals *signals = &run->signals;
+    size_t n_left = 0;
+    int r = 0;
+    for (size_t k = 0; k < signals->n; k++) {
+        kji_signal item = signals->item[k];
+        if (!item.is_for_all_ranks || !run->rank_refusal) {
+            signals->item[n_left++] = item;
+            continue;
+        }
+        if (r >= 0)
+            r = kji_fail(err, KJ_EUNSUPPORTED, "signals=\"%.100s\": SIG%s stays as it was: %s",
+                         signals->spec, signal_name(item.number), run->rank_refusal);
+        free(item.command);
+    }
+    signals->n = n_left;
+    return r;
+}
+
 int kji_signals_take(kj_run *run, kj_error *err)
 {
     kj_run *nobody = NULL;
@@ -305,6 +325,9 @@ static int read_command(kji_signal *item, const char *text, size_t size, kj_erro
     if (r > 0)
         r = kji_command_from_text(&line, &command, err);
     if (r >= 0) {
+        const kji_own_verbs none = {0};
+        const kji_verb *verb = kji_verb_find(&none, command->verb_name);
+        item->is_for_all_ranks = verb && verb->is_for_all_ranks;
         item->is_ending = ends_training(command);
         item->command = strndup(text, size);
         r = item->command ? 0 : kji_fail_memory(err);

@@ -11,7 +11,8 @@
 typedef struct kji_signal {
     int number;
     bool is_ending; /* its command ends the training: further ones of its kind are passed on */
-    char *command;  /* text */
+    bool is_for_all_ranks; /* as of its verb */
+    char *command;         /* text */
 } kji_signal;
 
 typedef struct kji_signals {
@@ -25,6 +26,10 @@ typedef struct kji_signals {
  * be right. */
 int kji_signals_parse(const char *spec, kji_signals *ret_signals, kj_error *err);
 void kji_signals_done(kji_signals *signals);
+
+/* Takes out those whose command one rank of several would refuse: they mean what they meant before.
+ * KJ_EUNSUPPORTED names the first. Before kji_signals_take. */
+int kji_signals_leave_to_all_ranks(kj_run *run, kj_error *err);
 
 /*
  * Installs the handlers of run->signals, if there are any and the run is served. Nothing to do when

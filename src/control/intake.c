@@ -127,7 +127,8 @@ static int settle(kj_run *run, kji_command *command, kj_error *err)
  * which still registers. */
 static bool names_what_may_come(const kj_run *run, const kji_command *command, int why)
 {
-    if (kji_run_step(run) >= 0 || kji_run_epoch(run) >= 0)
+    bool is_of_ranks = command->verb && command->verb->is_for_all_ranks && run->rank_refusal;
+    if (kji_run_step(run) >= 0 || kji_run_epoch(run) >= 0 || is_of_ranks)
         return false;
     if (!command->verb || why == KJ_EUNSUPPORTED)
         return true;

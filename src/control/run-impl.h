@@ -14,6 +14,7 @@
 #include "metrics.h"
 #include "params.h"
 #include "publish.h"
+#include "ranks.h"
 #include "schedule-file.h"
 #include "seen.h"
 #include "verbs.h"
@@ -67,6 +68,8 @@ struct kj_run {
     struct json_object *json; /* run.json; read under the lock, since json-c keeps texts inside */
     kji_publication place;
     uint32_t flags;
+    kji_ranks ranks;
+    char *rank_refusal; /* of what all ranks would have to do; NULL: this is the only one */
 
     bool forked;             /* this is the copy in a child process: deaf */
     struct kj_run *next_run; /* forks.c */

@@ -49,6 +49,7 @@ static void free_run(kj_run *run)
     json_object_put(run->json);
     for (size_t k = 0; k < KJI_N_STANDARD; k++)
         free(run->refusal[k]);
+    free(run->rank_refusal);
     free(run->checkpoint.path);
     free(run->stop_reason);
     free(run->first_reason);
@@ -158,11 +159,21 @@ int kji_run_write_json(kj_run *run, int dir_fd, kj_error *err)
     return kji_write_file_atomic(dir_fd, "run.json", text, strlen(text), err);
 }
 
+static void add_ranks(kj_run *run)
+{
+    const kji_ranks *ranks = &run->ranks;
+    json_object_object_add(run->json, "rank", json_object_new_int64(ranks->rank));
+    json_object_object_add(run->json, "world_size", json_object_new_int64(ranks->world_size));
+    if (ranks->world_size > 1 && ranks->is_alone)
+        json_object_object_add(run->json, "rank_alone", json_object_new_boolean(true));
+}
+
 static void describe(kj_run *run)
 {
     json_object_put(run->json);
     run->json = kji_describe_run(run->id, run->name, run->framework, run->helper.user.path,
                                  run->start_time);
+    add_ranks(run);
     if (run->signals.spec)
         json_object_object_add(run->json, "signals", kji_json_new_text(run->signals.spec, 4096));
     KJI_CLEANUP(kji_freep)
@@ -372,6 +383,8 @@ static int serve(kj_run *run, kj_error *err)
 {
     kj_error why = KJ_ERROR_INIT;
     int r = kji_helper_start(&run->helper, err);
+    if (r >= 0 && kji_signals_leave_to_all_ranks(run, &why) < 0)
+        r = give_up(run, &why, err);
     if (r >= 0 && kji_signals_take(run, &why) < 0)
         r = give_up(run, &why, err);
     return r;
@@ -443,6 +456,33 @@ int kj_run_listen(kj_run *run, kj_error *err)
     return begin_to_serve(run, err);
 }
 
+/* Which rank this is, and what it does not do alone. */
+static int find_rank(kj_run *run, kj_error *err)
+{
+    kj_error note = KJ_ERROR_INIT;
+    kji_ranks_find(&run->ranks, &note);
+    run->ranks.is_alone |= (run->flags & KJ_RUN_RANK_ALONE) != 0;
+    if (*note.message)
+        kji_run_warn(run, "kajitori: %s", note.message);
+    if (!kji_ranks_are_several(&run->ranks))
+        return 0;
+    run->rank_refusal = kji_ranks_refusal(&run->ranks);
+    return run->rank_refusal ? 0 : kji_fail_memory(err);
+}
+
+static void log_rank(const kj_run *run)
+{
+    long long rank = run->ranks.rank, world_size = run->ranks.world_size;
+    if (kji_ranks_is_quiet(&run->ranks))
+        kji_log(KJ_LOG_INFO, "kajitori: rank %lld of %lld has no doors: ask rank 0", rank,
+                world_size);
+    else if (run->rank_refusal)
+        kji_log(KJ_LOG_INFO,
+                "kajitori: rank %lld of %lld answers questions and the program's own verbs; what "
+                "all ranks would have to do is refused",
+                rank, world_size);
+}
+
 static int check_options(const kj_run_options *options, kj_error *err)
 {
     if (options->run_id && *options->run_id && !kji_run_id_valid(options->run_id))
@@ -454,8 +494,8 @@ static int check_options(const kj_run_options *options, kj_error *err)
         return kji_fail(err, KJ_EARG, "name is longer than %d bytes", NAME_MAX_BYTES);
     if (options->framework && strnlen(options->framework, NAME_MAX_BYTES + 1) > NAME_MAX_BYTES)
         return kji_fail(err, KJ_EARG, "framework is longer than %d bytes", NAME_MAX_BYTES);
-    if (options->flags &
-        ~(uint32_t)(KJ_RUN_STRICT | KJ_RUN_INTERRUPTIBLE | KJ_RUN_LISTEN_LATER | KJ_RUN_THREADLESS))
+    if (options->flags & ~(uint32_t)(KJ_RUN_STRICT | KJ_RUN_INTERRUPTIBLE | KJ_RUN_LISTEN_LATER |
+                                     KJ_RUN_THREADLESS | KJ_RUN_RANK_ALONE))
         return kji_fail(err, KJ_EARG, "flags 0x%x: unknown bits", options->flags);
     if (options->total_steps < 0 || options->total_epochs < 0)
         return kji_fail(err, KJ_EARG, "total_steps and total_epochs cannot be negative");
@@ -488,8 +528,11 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
     const char *id = wanted_id(run, &options);
     run->id = id ? strdup(id) : kji_make_run_id(run->name);
     kj_error why = KJ_ERROR_INIT;
-    r = run->id ? open_all(run, &options, &why) : kji_fail_memory(&why);
-    if (r >= 0)
+    r = run->id ? find_rank(run, &why) : kji_fail_memory(&why);
+    bool is_quiet = kji_ranks_is_quiet(&run->ranks);
+    if (r >= 0 && !is_quiet)
+        r = open_all(run, &options, &why);
+    if (r >= 0 && !is_quiet)
         r = read_schedule(run, options.schedule_path, &why);
     if (r < 0)
         r = close_doors(run, &why, err);
@@ -498,6 +541,7 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
         return r;
     }
     kji_run_log_warnings(run);
+    log_rank(run);
     *ret_run = run;
     return 0;
 }

@@ -115,6 +115,21 @@ const char *kj_run_dir(const kj_run *run)
     return mailbox ? mailbox : "";
 }
 
+int64_t kj_run_rank(const kj_run *run)
+{
+    return run->ranks.rank;
+}
+
+int64_t kj_run_world_size(const kj_run *run)
+{
+    return run->ranks.world_size;
+}
+
+int kj_run_rank_alone(const kj_run *run)
+{
+    return !kji_ranks_are_several(&run->ranks);
+}
+
 kj_run_cell *kj_run_get_cell(kj_run *run)
 {
     return &run->cell;

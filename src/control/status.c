@@ -73,6 +73,8 @@ struct json_object *kji_run_status(kj_run *run)
     json_object_object_add(status, "id", json_object_new_string(run->id));
     json_object_object_add(status, "name", kji_json_new_text(run->name, KJI_STRING_MAX));
     add_int(status, "pid", getpid());
+    add_int(status, "rank", run->ranks.rank);
+    add_int(status, "world_size", run->ranks.world_size);
     json_object_object_add(status, "state", json_object_new_string(kji_run_state(run)));
     json_object_object_add(status, "phase", kji_json_new_text(run->phase, KJI_PHASE_MAX));
     add_int(status, "step", kji_run_step(run));

@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "json.h"
 #include "mem.h"
+#include "run-impl.h"
 #include "utf8.h"
 #include "verbs-builtin.h"
 
@@ -270,9 +271,17 @@ static int check_args(const kji_verb *verb, kji_command *command, kj_error *err)
     return 0;
 }
 
+/* NULL when it can be done. */
+static const char *why_not(const kj_run *run, const kji_verb *verb)
+{
+    if (verb->is_for_all_ranks && run->rank_refusal)
+        return run->rank_refusal;
+    return verb->why_not ? verb->why_not(run, verb) : NULL;
+}
+
 int kji_verb_check_can(const kj_run *run, const kji_verb *verb, kj_error *err)
 {
-    const char *why = verb->why_not ? verb->why_not(run, verb) : NULL;
+    const char *why = why_not(run, verb);
     return why ? kji_fail(err, KJ_EUNSUPPORTED, "%s: %s", verb->name, why) : 0;
 }
 
@@ -310,7 +319,7 @@ static struct json_object *describe_arg(const kji_verb_arg *arg)
 
 static struct json_object *describe_verb(const kj_run *run, const kji_verb *verb)
 {
-    const char *why_not = verb->why_not ? verb->why_not(run, verb) : NULL;
+    const char *why = why_not(run, verb);
     struct json_object *object = json_object_new_object();
     struct json_object *args = json_object_new_array();
     for (size_t k = 0; k < verb->n_args; k++)
@@ -319,8 +328,8 @@ static struct json_object *describe_verb(const kj_run *run, const kji_verb *verb
     json_object_object_add(object, "help", kji_json_new_text(verb->help, KJI_STRING_MAX));
     json_object_object_add(object, "own", json_object_new_boolean(verb->own));
     json_object_object_add(object, "args", args);
-    if (why_not)
-        json_object_object_add(object, "why_not", kji_json_new_text(why_not, KJI_STRING_MAX));
+    if (why)
+        json_object_object_add(object, "why_not", kji_json_new_text(why, KJI_STRING_MAX));
     return object;
 }
 

@@ -35,13 +35,14 @@ typedef struct kji_verb {
     const char *help;
     bool own;
     size_t max_words;
-    bool has_kept_room; /* is taken in although the queue is full */
-    bool takes_params;  /* its keys are names of parameters, checked by its own `check` */
-    bool takes_save;    /* save=yes */
-    bool is_remark;     /* its line in the journal is what it is for: never only counted */
-    bool at_epoch_end;  /* the program can do it there only */
-    int standard;       /* enum kji_standard; nobody provides it while carry_out is NULL */
-    int ending;         /* enum kj_ending; of pause only with level=leave */
+    bool has_kept_room;    /* is taken in although the queue is full */
+    bool takes_params;     /* its keys are names of parameters, checked by its own `check` */
+    bool takes_save;       /* save=yes */
+    bool is_remark;        /* its line in the journal is what it is for: never only counted */
+    bool at_epoch_end;     /* the program can do it there only */
+    bool is_for_all_ranks; /* one rank of several must not do it without the others */
+    int standard;          /* enum kji_standard; nobody provides it while carry_out is NULL */
+    int ending;            /* enum kj_ending; of pause only with level=leave */
     const kji_verb_arg *args;
     size_t n_args;
 
@@ -86,7 +87,7 @@ const kji_verb *kji_verb_find(const kji_own_verbs *own, const char *name);
 /* KJ_EREJECTED with the nearest name and the list. */
 int kji_verb_fail_unknown(const kji_own_verbs *own, const char *name, kj_error *err);
 
-/* KJ_EUNSUPPORTED with the reason when the program cannot do it. */
+/* KJ_EUNSUPPORTED with the reason when the program cannot do it, or one rank must not. */
 int kji_verb_check_can(const kj_run *run, const kji_verb *verb, kj_error *err);
 
 /* KJ_EREJECTED when a required argument is missing in `args`. */
