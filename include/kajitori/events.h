@@ -76,11 +76,12 @@ typedef struct kj_events_options {
     uint32_t grace_ms;     /* how long a damaged record may still heal before it is skipped [10000;
                               120000 on network file systems] */
     const char *cursor;    /* go on where this one was: from kj_events_get_cursor [begin] */
+    const char *run;       /* deliver and keep the points of this run only, as kj_point.run [all] */
 } kj_events_options;
 
-#define KJ_EVENTS_OPTIONS_INIT                         \
-    {                                                  \
-        sizeof(kj_events_options), 0, NULL, 0, 0, NULL \
+#define KJ_EVENTS_OPTIONS_INIT                               \
+    {                                                        \
+        sizeof(kj_events_options), 0, NULL, 0, 0, NULL, NULL \
     }
 
 /* Opens a source. The place need not exist yet. `options` may be NULL. KJ_EARG says which part of
@@ -92,6 +93,11 @@ KJ_API void kj_events_close(kj_events *events);
 
 /* Checks a spec without opening it: 0, or the error kj_events_open would give. */
 KJ_API int kj_events_check(const char *spec, kj_error *err);
+
+/* The names that a spec may begin with, "events" first: that of number `index`, NULL behind the
+ * last.
+ */
+KJ_API const char *kj_events_source_name(uint32_t index);
 
 /* For poll(2): readable when kj_events_step has something to look at. Borrowed, constant over the
  * life of the reader. */

@@ -24,6 +24,9 @@ extern "Python" {
     int kjp_verb_run(void *userdata, kj_call *call, kj_error *err);
     int kjp_journal_line(void *userdata, const char *json_line);
     int kjp_look(void *userdata);
+    int kjp_tag(void *userdata, const kj_tag_info *tag);
+    int kjp_file(void *userdata, const kj_file_info *file);
+    int kjp_damage(void *userdata, const kj_damage *damage);
 }
 """
 

@@ -93,6 +93,12 @@ class UnsupportedError(Error):
     code = lib.KJ_EUNSUPPORTED
 
 
+class DataError(Error, ValueError):
+    """Damaged or malformed data, as a cursor of another source."""
+
+    code = lib.KJ_EDATA
+
+
 class FailedError(Error):
     """The training tried and failed; the message is its reason."""
 
@@ -125,6 +131,10 @@ class Aborted(SystemExit):
 
 class ChannelWarning(UserWarning):
     """The channel, or a part of it, does not work. The training goes on without it."""
+
+
+class EventWarning(UserWarning):
+    """Something an `EventReader` cannot read for the time being, or ignores."""
 
 
 _CLASSES: dict[int, type[Error]] = {cls.code: cls for cls in Error.__subclasses__()}
@@ -173,14 +183,14 @@ _LOG_SIZE = 1024
 _log_text = ffi.new("char[]", _LOG_SIZE)
 
 
-def warn_pending(stacklevel: int) -> None:
+def warn_pending(stacklevel: int, category: type[Warning] = ChannelWarning) -> None:
     """Issues what the library wanted to say since the last call, in the calling thread."""
     while lib.kjp_log_take(_log_text, _LOG_SIZE):
         text = ffi.string(_log_text).decode(errors="replace")
-        warnings.warn(text, ChannelWarning, stacklevel=stacklevel + 1)
+        warnings.warn(text, category, stacklevel=stacklevel + 1)
     lost = lib.kjp_log_lost()
     if lost:
-        warnings.warn(f"{lost} more warnings were lost", ChannelWarning, stacklevel=stacklevel + 1)
+        warnings.warn(f"{lost} more warnings were lost", category, stacklevel=stacklevel + 1)
 
 
 lib.kjp_log_start()

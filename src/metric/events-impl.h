@@ -11,6 +11,7 @@ struct kj_events {
     kji_spec spec;
     kj_events_options options;
     char *text_path; /* what options.text_path points to */
+    char *run;       /* what options.run points to */
     kji_watch watch;
     kji_tag_table tags;
     kj_events_stats stats;

@@ -49,7 +49,10 @@ static void test_every_kind_fills_its_table(void **state)
         assert_true(kind->split && kind->open && kind->close && kind->step && kind->count);
         assert_int_equal(strncmp(kind->syntax, kind->name, strlen(kind->name)), 0);
         assert_int_equal(kind->syntax[strlen(kind->name)], ':');
+        assert_string_equal(kj_events_source_name((uint32_t)k), kind->name);
+        assert_null(kj_events_source_name((uint32_t)k + 1000));
     }
+    assert_string_equal(kj_events_source_name(0), "events");
 }
 
 static void test_bad_specs(void **state)
@@ -122,19 +125,28 @@ static void write_events(const char *folder, const char *const *tags)
     fclose(file);
 }
 
-static kj_events *open_tag(const char *tag)
+static kj_events *open_tag_of(const char *wanted_run, const char *tag)
 {
-    char spec[300];
+    char spec[300], *run = wanted_run ? strdup(wanted_run) : NULL;
     snprintf(spec, sizeof spec, "events:%s:%s", top, tag);
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
+    options.run = run;
     kj_events *source = NULL;
-    assert_int_equal(kj_events_open(spec, NULL, &source, NULL), 0);
+    assert_int_equal(kj_events_open(spec, &options, &source, NULL), 0);
+    free(run);
     return source;
 }
 
-static void check_selected(const char *tag, size_t n, const char *run, const char *first)
+static kj_events *open_tag(const char *tag)
+{
+    return open_tag_of(NULL, tag);
+}
+
+static void check_selected_of(const char *wanted_run, const char *tag, size_t n, const char *run,
+                              const char *first)
 {
     kji_rows got = {0};
-    kj_events *source = open_tag(tag);
+    kj_events *source = open_tag_of(wanted_run, tag);
     kji_rows_drain(source, &got);
     assert_int_equal(got.n, n);
     if (n) {
@@ -143,6 +155,11 @@ static void check_selected(const char *tag, size_t n, const char *run, const cha
     }
     kj_events_close(source);
     kji_rows_done(&got);
+}
+
+static void check_selected(const char *tag, size_t n, const char *run, const char *first)
+{
+    check_selected_of(NULL, tag, n, run, first);
 }
 
 static void test_selection(void **state)
@@ -161,6 +178,19 @@ static void test_selection(void **state)
     check_selected("eval", 0, NULL, NULL);
     check_selected("eval/", 0, NULL, NULL);
     check_selected("acc/", 0, NULL, NULL);
+}
+
+static void test_selection_of_a_run(void **state)
+{
+    (void)state;
+    write_events(".", (const char *const[]){"loss", "eval/loss", NULL});
+    write_events("eval", (const char *const[]){"loss", "acc", NULL});
+    check_selected_of("eval", "*", 2, "eval", "loss");
+    check_selected_of("eval", "loss", 1, "eval", "loss");
+    check_selected_of("eval", "eval/loss", 1, "eval", "loss"); /* no tag of another run counts */
+    check_selected_of(".", "eval/loss", 1, ".", "eval/loss");
+    check_selected_of(".", "acc", 0, NULL, NULL);
+    check_selected_of("none", "*", 0, NULL, NULL);
 }
 
 struct listing {
@@ -235,9 +265,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_specs),    cmocka_unit_test(test_every_kind_fills_its_table),
-        cmocka_unit_test(test_bad_specs),     TEST(test_selection),
-        TEST(test_listing_tells_what_exists), TEST(test_bad_options),
+        cmocka_unit_test(test_good_specs),
+        cmocka_unit_test(test_every_kind_fills_its_table),
+        cmocka_unit_test(test_bad_specs),
+        TEST(test_selection),
+        TEST(test_selection_of_a_run),
+        TEST(test_listing_tells_what_exists),
+        TEST(test_bad_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,13 @@ const kji_source_kind *const kji_source_kinds[] = {
         NULL,
 };
 
+const char *kj_events_source_name(uint32_t index)
+{
+    return index < sizeof kji_source_kinds / sizeof *kji_source_kinds - 1
+               ? kji_source_kinds[index]->name
+               : NULL;
+}
+
 static int unknown_kind(const char *text, size_t size, kj_error *err)
 {
     KJI_CLEANUP(kji_strbuf_done) kji_strbuf known = KJI_STRBUF_INIT;

@@ -57,6 +57,8 @@ int kji_sink_scalar(kji_sink *sink, const kji_origin *origin, const char *tag, s
 
 int kji_sink_restart(kji_sink *sink, const kji_origin *origin)
 {
+    if (!kji_tag_table_wants_run(sink->tags, origin->run))
+        return 0;
     if (sink->keep && !kji_restarts_add(&origin->run->restarts, origin->step))
         return KJ_EMEM;
     sink->delivered++;

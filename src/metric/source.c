@@ -40,6 +40,7 @@ void kj_events_close(kj_events *source)
     kji_watch_done(&source->watch);
     kji_spec_done(&source->spec);
     free(source->text_path);
+    free(source->run);
     free(source->text);
     free(source);
 }
@@ -68,6 +69,12 @@ static int take_options(kj_events *source, const kj_events_options *options, kj_
         if (!source->text_path)
             return kji_fail_memory(err);
     }
+    if (source->options.run) {
+        source->run = strdup(source->options.run);
+        source->options.run = source->run;
+        if (!source->run)
+            return kji_fail_memory(err);
+    }
     return 0;
 }
 
@@ -87,6 +94,7 @@ int kj_events_open(const char *spec, const kj_events_options *options, kj_events
     source->text = strdup(spec);
     if (!source->text || !kji_tag_table_init(&source->tags, source->spec.tag))
         return kji_fail_memory(err);
+    source->tags.wanted_run = source->run;
     r = kji_watch_init(&source->watch, source->options.flags & KJ_EVENTS_POLL, err);
     if (r < 0)
         return r;

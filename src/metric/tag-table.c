@@ -51,6 +51,11 @@ void kji_tag_table_done(kji_tag_table *table)
     *table = (kji_tag_table){0};
 }
 
+bool kji_tag_table_wants_run(const kji_tag_table *table, const kji_run *run)
+{
+    return !table->wanted_run || strcmp(table->wanted_run, run->name) == 0;
+}
+
 /* Index of the run, or where it belongs. */
 static size_t find_run(const kji_tag_table *table, const char *name, bool *ret_found)
 {
@@ -99,6 +104,8 @@ kji_run *kji_tag_table_run(kji_tag_table *table, const char *name)
 
 static uint32_t rank_of(const kji_tag_table *table, const kji_run *run, const kji_tag *tag)
 {
+    if (!kji_tag_table_wants_run(table, run))
+        return 0;
     if (!table->wanted)
         return RANK_ALL;
     size_t wanted_size = strlen(table->wanted);

@@ -32,7 +32,8 @@ typedef struct kji_run {
 } kji_run;
 
 typedef struct kji_tag_table {
-    char *wanted; /* NULL: all */
+    char *wanted;           /* NULL: all */
+    const char *wanted_run; /* borrowed; NULL: all */
     kji_run **runs;
     size_t n_runs, runs_capacity;
     uint32_t best_rank; /* of the tags seen so far */
@@ -47,6 +48,9 @@ void kji_tag_table_done(kji_tag_table *table);
 
 /* NULL when memory is gone. */
 kji_run *kji_tag_table_run(kji_tag_table *table, const char *name);
+
+/* Whether anything of this run is to be delivered. */
+bool kji_tag_table_wants_run(const kji_tag_table *table, const kji_run *run);
 
 /* 1: found or made; 0: the table is full (warned once); KJ_EMEM. */
 int kji_tag_table_tag(kji_tag_table *table, kji_run *run, const char *name, size_t size,

@@ -1,0 +1,631 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics that trainings write, read while they grow: `EventReader`, and `read_events` for what is
+there already.
+
+Columns are C memory that Python looks at. Each view holds the block it looks into (`_view`), so it
+stays right when batch and reader are gone, and nothing is copied on the way to NumPy, which is not
+needed here. Waiting is done in Python, on the reader's descriptor: signal handlers run as in any
+other wait, and `EventReader.finish` of another thread ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+import os
+import re
+import select
+import threading
+import time
+import weakref
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kajitori._errors import (
+    ArgumentError,
+    EventWarning,
+    NotFoundError,
+    StateError,
+    check,
+    new_error,
+    warn_pending,
+)
+from kajitori._ffi import ffi, lib
+from kajitori._values import path
+
+Source = str | os.PathLike[str]
+
+MERGES: dict[str, int] = {
+    "all": lib.KJ_MERGE_ALL,
+    "last": lib.KJ_MERGE_LAST,
+    "first": lib.KJ_MERGE_FIRST,
+}
+_FORMATS = {"step": "q", "wall_time": "d", "value": "d", "series": "I", "flags": "I"}
+_LOOK_MS = 1000  # a signal that comes just before a wait begins is seen after that time
+
+
+def _names(function: Any) -> list[str]:
+    """What `function` calls the numbers from 0 on."""
+    names: list[str] = []
+    while name := function(len(names)):
+        names.append(ffi.string(name).decode())
+    return names
+
+
+_SOURCES = _names(lib.kj_events_source_name)
+_KINDS = _names(lib.kj_event_kind_name)
+_DAMAGE = _names(lib.kj_damage_kind_name)
+
+
+def _view(pointer: Any, n: int, format_: str, owner: Any) -> memoryview | None:
+    """`n` numbers of C memory that `owner` keeps; None for a column that is not given."""
+    if n == 0:
+        return memoryview(b"").cast(format_)
+    if not pointer:
+        return None
+    held = ffi.gc(pointer, lambda _pointer, _owner=owner: None)
+    size = n * ffi.sizeof(ffi.typeof(pointer).item)
+    return memoryview(ffi.buffer(held, size)).cast("B").cast(format_).toreadonly()
+
+
+class Columns:
+    """Points as columns, one element each, in the order of delivery: `step`, `wall_time` (seconds
+    since 1970, as the writer said), `value`, `series` (`EventReader.series` says which run and tag
+    that is) and `flags`.
+
+    Each is a read-only memoryview, which NumPy takes without a copy: ``np.asarray(columns.value)``.
+    They hold their memory by themselves. `series` and `flags` are None in a history.
+
+    A row whose `flags` have `RESTART` is no value: its writer says that what follows starts again at
+    `step`.
+    """
+
+    RESTART: ClassVar[int] = lib.KJ_POINT_RESTART
+
+    __slots__ = ("flags", "series", "step", "value", "wall_time")
+
+    step: memoryview
+    wall_time: memoryview
+    value: memoryview
+    series: memoryview | None
+    flags: memoryview | None
+
+    def __init__(self, **columns: memoryview | None) -> None:
+        for name in _FORMATS:
+            setattr(self, name, columns.get(name))
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def __repr__(self) -> str:
+        return f"<Columns of {len(self)} points>"
+
+    def by_series(self) -> dict[int, Columns]:
+        """The values of each series, without restarts. Copied, unless there is one series only."""
+        if self.series is None or self.flags is None:
+            raise StateError("a history is of one series")
+        rows: dict[int, list[int]] = {}
+        for row, (series, flags) in enumerate(zip(self.series, self.flags, strict=True)):
+            if not flags & self.RESTART:
+                rows.setdefault(series, []).append(row)
+        return {
+            series: self if len(found) == len(self) else self._some(found)
+            for series, found in rows.items()
+        }
+
+    def _some(self, rows: list[int]) -> Columns:
+        return Columns(
+            **{
+                name: memoryview(
+                    array(format_, map(getattr(self, name).__getitem__, rows))
+                ).toreadonly()
+                for name, format_ in _FORMATS.items()
+            }
+        )
+
+
+def _columns(pointer: Any) -> Columns:
+    """The columns at ``kj_columns *`` `pointer`, whose one reference they take over."""
+    owner = ffi.gc(pointer, lib.kj_columns_unref)
+    return Columns(
+        **{
+            name: _view(getattr(pointer, name), pointer.n, format_, owner)
+            for name, format_ in _FORMATS.items()
+        }
+    )
+
+
+@dataclass(frozen=True)
+class TagInfo:
+    """What has been seen of one tag of one run. Bytes of a tag that are not UTF-8 are surrogates, as
+    in file names (`os.fsencode` gives them back). `min_value` is NaN when every value was. `plugin`,
+    `display_name` and `description` are of the first metadata, or "". `selected`: its points are
+    delivered. `dtype` is TensorFlow's number for how the last value was written; 0: as text."""
+
+    series: int
+    run: str
+    tag: str
+    count: int
+    first_step: int
+    last_step: int
+    last_value: float
+    min_value: float
+    max_value: float
+    plugin: str
+    display_name: str
+    description: str
+    selected: bool
+    dtype: int
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """One file. `state` says what stands at offset `committed`, behind the last record that was read
+    or skipped: "none", "partial", "hole", "header", "payload", "message", "large", "shrunk",
+    "unreadable". `generation`: how often it was replaced or truncated and read anew; `present`:
+    whether it is there; `quiet_ms`: since it was last seen to change."""
+
+    run: str
+    path: str
+    state: str
+    file_size: int
+    committed: int
+    records: int
+    points: int
+    skipped_records: int
+    skipped_bytes: int
+    generation: int
+    present: bool
+    quiet_ms: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """The bytes [begin, end) of a file, which belong to no record that was understood. `record` is
+    the number of the one that should be there. `skipped`: given up; else still waited for."""
+
+    run: str
+    file: str
+    kind: str
+    begin: int
+    end: int
+    record: int
+    skipped: bool
+    generation: int
+
+
+@dataclass(frozen=True)
+class EventStats:
+    """Figures of all files. `kinds` counts values: "scalar", "image", "histogram", ..."""
+
+    files: int
+    runs: int
+    bytes: int
+    records: int
+    points: int
+    skipped_records: int
+    skipped_bytes: int
+    waiting_files: int
+    kinds: dict[str, int]
+
+
+def _path_text(pointer: Any) -> str:
+    return os.fsdecode(ffi.string(pointer)) if pointer else ""
+
+
+def _text(pointer: Any) -> str:
+    return ffi.string(pointer).decode(errors="surrogateescape") if pointer else ""
+
+
+def _tag_info(info: Any) -> TagInfo:
+    return TagInfo(
+        series=info.series,
+        run=_path_text(info.run),
+        tag=ffi.buffer(info.tag, info.tag_size)[:].decode(errors="surrogateescape"),
+        count=info.count,
+        first_step=info.first_step,
+        last_step=info.last_step,
+        last_value=info.last_value,
+        min_value=info.min_value,
+        max_value=info.max_value,
+        plugin=_text(info.plugin),
+        display_name=_text(info.display_name),
+        description=_text(info.description),
+        selected=bool(info.selected),
+        dtype=info.dtype,
+    )
+
+
+def _file_info(info: Any) -> FileInfo:
+    return FileInfo(
+        run=_path_text(info.run),
+        path=_path_text(info.path),
+        state=_DAMAGE[info.state],
+        file_size=info.file_size,
+        committed=info.committed,
+        records=info.records,
+        points=info.points,
+        skipped_records=info.skipped_records,
+        skipped_bytes=info.skipped_bytes,
+        generation=info.generation,
+        present=bool(info.present),
+        quiet_ms=info.quiet_ms,
+    )
+
+
+def _damage(damage: Any) -> Damage:
+    return Damage(
+        run=_path_text(damage.run),
+        file=_path_text(damage.file),
+        kind=_DAMAGE[damage.kind],
+        begin=damage.begin,
+        end=damage.end,
+        record=damage.record,
+        skipped=bool(damage.skipped),
+        generation=damage.generation,
+    )
+
+
+class _Listing:
+    """What C's callbacks have listed, or what one of them raised."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.error: BaseException | None = None
+
+
+def _note_error(_class: Any, error: BaseException, traceback: Any) -> None:
+    ffi.from_handle(traceback.tb_frame.f_locals["userdata"]).error = error
+
+
+@ffi.def_extern(error=-1, onerror=_note_error)
+def kjp_tag(userdata: Any, tag: Any) -> int:
+    ffi.from_handle(userdata).rows.append(_tag_info(tag))
+    return 0
+
+
+@ffi.def_extern(error=-1, onerror=_note_error)
+def kjp_file(userdata: Any, file: Any) -> int:
+    ffi.from_handle(userdata).rows.append(_file_info(file))
+    return 0
+
+
+@ffi.def_extern(error=-1, onerror=_note_error)
+def kjp_damage(userdata: Any, damage: Any) -> int:
+    ffi.from_handle(userdata).rows.append(_damage(damage))
+    return 0
+
+
+def _bytes(of: str, value: str | bytes) -> bytes:
+    """A name as it stands in a file."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return value.encode(errors="surrogateescape")
+    except (AttributeError, UnicodeEncodeError):
+        raise ArgumentError(f"{of}: {value!r} is no text") from None
+
+
+def _is_spec(source: Source) -> bool:
+    """Whether it begins with the name of a source and a colon, or looks so and is no path: then C
+    says which names there are."""
+    name = re.match(r"([a-z]+):", source) if isinstance(source, str) else None
+    return bool(name) and (name[1] in _SOURCES or not os.path.exists(source))
+
+
+def _spec(source: Source, tag: str | bytes | None) -> bytes:
+    """`source` as C wants it: a spec as it stands, anything else as a folder of event files."""
+    if _is_spec(source):
+        spec = os.fsencode(source)
+        if tag is not None and re.match(rb"[a-z]+:(?:[^\\:]|\\.)*:", spec, re.S):
+            raise ArgumentError(f"tag: {source!r} names one already")
+    else:
+        folder = ffi.string(path("source", source, [])).replace(b"\\", b"\\\\")
+        spec = b"events:" + folder.replace(b":", b"\\:")
+    if tag is not None:
+        spec += b":" + _bytes("tag", tag)
+    if b"\0" in spec:
+        raise ArgumentError(f"{spec!r} has a NUL in it")
+    return spec
+
+
+def _milliseconds(of: str, value: float | None) -> int:
+    """0, the library's default, for None."""
+    number = 0 if value is None else operator.index(value)
+    if not 0 <= number < 2**32:
+        raise ArgumentError(f"{of}: {value!r} is no number of milliseconds")
+    return number
+
+
+def _deadline(timeout: float | None) -> float:
+    try:
+        seconds = math.inf if timeout is None else float(timeout)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if math.isnan(seconds):
+        raise ArgumentError(f"timeout: {timeout!r} is no number of seconds")
+    return time.monotonic() + seconds
+
+
+class EventReader:
+    """Follows what trainings write: TensorBoard event files, and the other sources of docs/metrics.md.
+    A context manager and an iterator.
+
+    ::
+
+        with kajitori.EventReader("logs", tag="epoch_loss") as reader:
+            for columns in reader:          # what is new, until somebody calls reader.finish()
+                for step, value in zip(columns.step, columns.value):
+                    print(step, value)
+
+    source: a folder, or text that begins with the name of a source, as ``"csv:metrics.csv"``. It need
+        not exist yet.
+    tag, run: only this tag (``RUN/TAG`` too, where no tag has that name), only this run.
+    finished: nothing will be appended any more: damage is not waited for, and the iterator ends.
+    poll: without inotify, as on network file systems.
+    check_all: check the payload checksum of every record, also of large ones without a scalar.
+    keep: keep all points, for `history`.
+    cursor: go on where another reader was, from its `cursor`.
+    poll_ms, grace_ms: see docs/metrics.md.
+
+    For one thread at a time: while one call goes on, a second one is a `StateError`. `finish` may be
+    called from any thread, and from a signal handler. What cannot be read for the time being, or is
+    ignored, is one `EventWarning`.
+
+    Raises `ArgumentError` for a source that cannot work, `DataError` for a cursor of another one.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        tag: str | bytes | None = None,
+        run: str | None = None,
+        finished: bool = False,
+        poll: bool = False,
+        check_all: bool = False,
+        keep: bool = False,
+        cursor: str | bytes | None = None,
+        poll_ms: int | None = None,
+        grace_ms: int | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        keep_alive: list[Any] = []
+        options = ffi.new("kj_events_options *", {"size": ffi.sizeof("kj_events_options")})
+        options.flags = (
+            (lib.KJ_EVENTS_FINISHED if finished else 0)
+            | (lib.KJ_EVENTS_POLL if poll else 0)
+            | (lib.KJ_EVENTS_CHECK_ALL if check_all else 0)
+            | (lib.KJ_EVENTS_KEEP if keep else 0)
+        )
+        options.poll_ms = _milliseconds("poll_ms", poll_ms)
+        options.grace_ms = _milliseconds("grace_ms", grace_ms)
+        options.run = path("run", run, keep_alive)
+        if cursor is not None:
+            keep_alive.append(ffi.new("char[]", _bytes("cursor", cursor)))
+            options.cursor = keep_alive[-1]
+        err = new_error()
+        result = ffi.new("kj_events **")
+        check(lib.kj_events_open(_spec(source, tag), options, result, err), err)
+        self._events = ffi.gc(result[0], lib.kj_events_close)
+        self._finished = finished  # C knows it
+        self._finishing = finished  # somebody said so
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._close_wake = weakref.finalize(self, os.close, self._wake)
+        self._poll = select.poll()
+        self._poll.register(lib.kj_events_get_fd(self._events), select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[Any]:
+        """The reader, for one call."""
+        if not self._lock.acquire(blocking=False):
+            raise StateError("a reader is for one thread at a time; another call goes on in it")
+        try:
+            if self._events is None:
+                raise StateError("the reader is closed")
+            yield self._events
+        finally:
+            self._lock.release()
+
+    def _tell_finish(self, events: Any) -> None:
+        if self._finishing and not self._finished:
+            self._finished = True
+            lib.kj_events_finish(events)
+
+    def _next(self, events: Any, max_points: int) -> Columns:
+        """What is there now."""
+        self._tell_finish(events)
+        err = new_error()
+        result = ffi.new("kj_columns **")
+        check(lib.kj_events_next(events, 0, max_points, result, err), err)
+        return _columns(result[0])
+
+    def _read(self, deadline: float, max_points: int) -> Columns:
+        with self._using() as events:
+            columns = self._next(events, max_points)
+            while not len(columns) and not self._finished:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                if self._poll.poll(min(_LOOK_MS, math.ceil(min(left, 1e6) * 1000))):
+                    columns = self._next(events, max_points)
+        warn_pending(stacklevel=3, category=EventWarning)
+        return columns
+
+    def read(self, timeout: float | None = 0.0, max_points: int = 0) -> Columns:
+        """What is new, at most `max_points` of it [65536]. Waits until there is something, at most
+        `timeout` seconds (None: for ever); empty when nothing came, or nothing is left of a source
+        that is finished."""
+        number = operator.index(max_points)
+        if number < 0:
+            raise ArgumentError(f"max_points: {max_points!r} is negative")
+        return self._read(_deadline(timeout), number)
+
+    def __iter__(self) -> Iterator[Columns]:
+        return self
+
+    def __next__(self) -> Columns:
+        columns = self._read(math.inf, 0)
+        if not len(columns):
+            raise StopIteration
+        return columns
+
+    def finish(self) -> None:
+        """Nothing will be appended any more: what is there is still delivered, damage is not waited
+        for, and the iterator ends. In any thread."""
+        self._finishing = True
+        if self._close_wake.alive:
+            os.eventfd_write(self._wake, 1)
+
+    def fileno(self) -> int:
+        """For `selectors`: readable when `read` has something to look at."""
+        with self._using() as events:
+            return lib.kj_events_get_fd(events)
+
+    def tags(self) -> list[TagInfo]:
+        """All tags seen so far, whether they were asked for or not, sorted by run, then tag."""
+        with self._using() as events:
+            err = new_error()
+            listing = _Listing()
+            handle = ffi.new_handle(listing)
+            r = lib.kj_events_list_tags(events, lib.kjp_tag, handle, err)
+        if listing.error is not None:
+            raise listing.error
+        check(r, err)
+        return listing.rows
+
+    def _list(self, function: Any, callback: Any) -> list[Any]:
+        with self._using() as events:
+            listing = _Listing()
+            handle = ffi.new_handle(listing)
+            function(events, callback, handle)
+        if listing.error is not None:
+            raise listing.error
+        return listing.rows
+
+    def files(self) -> list[FileInfo]:
+        """Every file, in the order of delivery."""
+        return self._list(lib.kj_events_list_files, lib.kjp_file)
+
+    def damage(self) -> list[Damage]:
+        """What is damaged, file by file, what was skipped first."""
+        return self._list(lib.kj_events_list_damage, lib.kjp_damage)
+
+    def stats(self) -> EventStats:
+        """The figures of all files so far."""
+        with self._using() as events:
+            stats = ffi.new("kj_events_stats *", {"size": ffi.sizeof("kj_events_stats")})
+            lib.kj_events_get_stats(events, stats)
+        return EventStats(
+            files=stats.files,
+            runs=stats.runs,
+            bytes=stats.bytes,
+            records=stats.records,
+            points=stats.points,
+            skipped_records=stats.skipped_records,
+            skipped_bytes=stats.skipped_bytes,
+            waiting_files=stats.waiting_files,
+            kinds={name: stats.kinds[kind] for kind, name in enumerate(_KINDS)},
+        )
+
+    def series(self, number: int) -> TagInfo:
+        """The run and tag of an element of `Columns.series`. Raises `NotFoundError`."""
+        with self._using() as events:
+            err = new_error()
+            info = ffi.new("kj_tag_info *", {"size": ffi.sizeof("kj_tag_info")})
+            check(lib.kj_events_get_series(events, operator.index(number), info, err), err)
+            return _tag_info(info)
+
+    def history(self, run: str, tag: str | bytes, merge: str = "all") -> Columns:
+        """All points of one tag of one run that were read so far, with ``keep=True``. `merge`: "all"
+        in the order in which they were read, without a copy; "last" and "first": by step, one point
+        each, the last or the first one read; with "last" a restart takes back what was read before it
+        at its step and beyond. Raises `NotFoundError`, which names the nearest."""
+        if merge not in MERGES:
+            raise ArgumentError(f"merge: {merge!r} is none of {', '.join(MERGES)}")
+        keep_alive: list[Any] = []
+        name = _bytes("tag", tag)
+        with self._using() as events:
+            err = new_error()
+            result = ffi.new("kj_columns **")
+            r = lib.kj_events_get_history(
+                events, path("run", run, keep_alive), name, len(name), MERGES[merge], result, err
+            )
+            check(r, err)
+            return _columns(result[0])
+
+    @property
+    def cursor(self) -> str:
+        """Where the reader is, as one line. A reader that is made with it, here or in another
+        process, delivers what this one has not delivered yet, and nothing twice."""
+        with self._using() as events:
+            err = new_error()
+            result = ffi.new("char **")
+            check(lib.kj_events_get_cursor(events, result, ffi.new("uint64_t *"), err), err)
+            try:
+                return _text(result[0])
+            finally:
+                lib.kj_free(result[0])
+
+    def _drain(self) -> None:
+        """Reads all that is there, to be kept."""
+        with self._using() as events:
+            err = new_error()
+            while check(lib.kj_events_step(events, 0, ffi.NULL, ffi.NULL, err), err):
+                pass
+        warn_pending(stacklevel=3, category=EventWarning)
+
+    def close(self) -> None:
+        """Columns stay as they are. A second call does nothing."""
+        if self._events is not None:
+            with self._using() as events:
+                self._events = None
+                ffi.release(events)
+                self._close_wake()
+
+    def __enter__(self) -> EventReader:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _refuse_nothing(source: Source, tag: Any, run: Any, tags: list[TagInfo]) -> None:
+    asked = [f"{what} {name!r}" for what, name in (("tag", tag), ("run", run)) if name is not None]
+    there = ", ".join(f"{info.tag!r} of {info.run!r}" for info in tags[:10])
+    more = f", and {len(tags) - 10} more" if len(tags) > 10 else ""
+    raise NotFoundError(
+        f"{os.fspath(source)}: no {' of '.join(asked)}; there is: {there or 'nothing'}{more}"
+    )
+
+
+def read_events(
+    source: Source,
+    tag: str | bytes | None = None,
+    run: str | None = None,
+    merge: str = "all",
+    finished: bool = True,
+) -> dict[tuple[str, str], Columns]:
+    """All points that are there now, as ``{(run, tag): columns}``, sorted. `source`, `tag` and `run`
+    as for `EventReader`, `merge` as for `EventReader.history`. ``finished=False``: what is torn or
+    damaged may still heal, and is left out; else it is skipped over.
+
+    Raises `NotFoundError` when the folder is not there, or nothing has the `tag` or `run` asked for.
+    """
+    with EventReader(source, tag=tag, run=run, finished=finished, keep=True) as reader:
+        reader._drain()
+        tags = reader.tags()
+        found = {
+            (info.run, info.tag): reader.history(info.run, info.tag, merge)
+            for info in tags
+            if info.selected
+        }
+        if not found and (tag is not None or run is not None):
+            _refuse_nothing(source, tag, run, tags)
+        if not tags and not _is_spec(source) and not os.path.isdir(source):
+            raise NotFoundError(f"{os.fspath(source)}: no such folder")
+        return found
