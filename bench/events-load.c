@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our reader, from the opening of a folder to its last value, through the public API; prints seconds,
- * processor seconds, points, and the growth of the process's greatest resident size, as JSON.
+ * Our reader, from the opening of a folder to its last value, through the public API; prints
+ * seconds, processor seconds, points, and the growth of the process's greatest resident size, as
+ * JSON.
  *
- *     events-load all|last|check DIR   keep all values, or each tag's last one; check: keep all, and
- *                                      the payload checksums of images too
+ *     events-load all|last|check DIR   keep all values, or each tag's last one; check: keep all,
+ * and the payload checksums of images too
  */
 #include <kajitori/events.h>
 

@@ -2,9 +2,9 @@
 /*
  * Event files to time readers with, of the layouts that real writers leave:
  *
- *     events-make scalars N DIR   one file, N scalars as simple_value, 10 tags (PyTorch's add_scalar)
- *     events-make tensors N DIR   the same as tensors with metadata (tf.summary of TensorFlow 2)
- *     events-make images N DIR    one file, N images of 250 kB and 100 scalars after each
+ *     events-make scalars N DIR   one file, N scalars as simple_value, 10 tags (PyTorch's
+ * add_scalar) events-make tensors N DIR   the same as tensors with metadata (tf.summary of
+ * TensorFlow 2) events-make images N DIR    one file, N images of 250 kB and 100 scalars after each
  *     events-make runs N DIR      N runs, each a folder with one file of 500 scalars
  */
 #include "crc32c.h"

@@ -92,7 +92,9 @@ def compare(title: str, readers: list[Reader]) -> list[float]:
 
 
 def judge(what: str, ratio: float, target: float) -> None:
-    print(f"  {what}: {ratio:.1f} x (wanted: at least {target:g}): {'yes' if ratio >= target else 'NO'}")
+    print(
+        f"  {what}: {ratio:.1f} x (wanted: at least {target:g}): {'yes' if ratio >= target else 'NO'}"
+    )
 
 
 def scalars(kind: str, form: str, work: pathlib.Path, n: int, rounds: int) -> None:

@@ -34,9 +34,7 @@ def data_server(folder: str, checksums: bool, one_thread: bool = True) -> dict:
     command += ["--port-file", port, "--reload", "once", "--samples-per-plugin", "scalars=all"]
     command += ["--checksum"] if checksums else []
     environment = os.environ | ({"RAYON_NUM_THREADS": "1"} if one_thread else {})
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env=environment
-    ) as server:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as server:
         found = None
         for line in server.stderr or ():
             found = re.search(r"Finished load cycle \(([0-9.]+)(ns|µs|us|ms|s)\)", line)
@@ -78,9 +76,7 @@ def summary_iterator(folder: str) -> int:
     import tensorflow as tf
 
     file = next(pathlib.Path(folder).glob("*tfevents*"))
-    return sum(
-        len(event.summary.value) for event in tf.compat.v1.train.summary_iterator(str(file))
-    )
+    return sum(len(event.summary.value) for event in tf.compat.v1.train.summary_iterator(str(file)))
 
 
 def without_tensorflow() -> None:

@@ -30,7 +30,8 @@ kji_columns *kji_columns_view(kji_columns *base, uint64_t n);
 
 /*
  * Makes room for more. When nobody else holds them they grow where they are; otherwise *columns
- * becomes a copy and the others keep what they have. false when memory is gone: nothing has changed.
+ * becomes a copy and the others keep what they have. false when memory is gone: nothing has
+ * changed.
  */
 bool kji_columns_grow(kji_columns **columns);
 

@@ -20,7 +20,8 @@ int kj_events_next(kj_events *events, int timeout_ms, uint64_t max_points, kj_co
         return kji_fail_memory(err);
     kji_sink sink = {.block = block, .block_limit = limit};
     int r = kji_events_step_into(events, timeout_ms, &sink, err);
-    /* What was delivered before a failure is not lost: the failure comes again with the next call. */
+    /* What was delivered before a failure is not lost: the failure comes again with the next call.
+     */
     if (r < 0 && block->seen.n == 0) {
         kji_columns_unref(block);
         return r;
@@ -60,7 +61,7 @@ int kj_events_get_history(kj_events *events, const char *run_name, const char *t
         KJI_CLEANUP(kji_freep) char *name = run ? strndup(tag_name, tag_size) : strdup(run_name);
         return name ? no_such_series(events, run, name, err) : kji_fail_memory(err);
     }
-    kji_columns *columns = kji_history_merge(&tag->history, &run->restarts, merge);
+    kji_columns *columns = kji_series_history_merge(&tag->history, &run->restarts, merge);
     if (!columns)
         return kji_fail_memory(err);
     *ret_columns = &columns->seen;

@@ -39,9 +39,9 @@ int kji_sink_scalar(kji_sink *sink, const kji_origin *origin, const char *tag, s
         return r;
     bool selected = r > 0 && kji_tag_table_selects(sink->tags, known);
     if (selected && sink->keep) {
-        if (!kji_history_prepare(&known->history, &origin->run->restarts))
+        if (!kji_series_history_prepare(&known->history, &origin->run->restarts))
             return KJ_EMEM;
-        kji_history_add(&known->history, origin->step, origin->wall_time, value);
+        kji_series_history_add(&known->history, origin->step, origin->wall_time, value);
     }
     sink->stats->points++;
     origin->run->started = true;

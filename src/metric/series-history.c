@@ -10,11 +10,11 @@
 
 #include <string.h>
 
-void kji_history_done(kji_history *history)
+void kji_series_history_done(kji_series_history *history)
 {
     kji_columns_unref(history->columns);
     free(history->marks);
-    *history = (kji_history){0};
+    *history = (kji_series_history){0};
 }
 
 bool kji_restarts_add(kji_restarts *restarts, int64_t step)
@@ -26,7 +26,7 @@ bool kji_restarts_add(kji_restarts *restarts, int64_t step)
     return true;
 }
 
-bool kji_history_mark(kji_history *history, const kji_restarts *restarts)
+bool kji_series_history_mark(kji_series_history *history, const kji_restarts *restarts)
 {
     uint64_t n = history->columns ? history->columns->seen.n : 0;
     if (n) {
@@ -65,7 +65,7 @@ static bool ascends(const kji_columns *columns)
 }
 
 /* The entries that no later restart took back, in their order. */
-static size_t collect(const kji_history *history, bool obey_restarts, struct entry *entries)
+static size_t collect(const kji_series_history *history, bool obey_restarts, struct entry *entries)
 {
     const kji_columns *columns = history->columns;
     size_t n_marks = obey_restarts ? history->n_marks : 0, n = 0;
@@ -100,13 +100,13 @@ static kji_columns *take_entries(const kji_columns *from, const struct entry *en
     return merged;
 }
 
-kji_columns *kji_history_merge(kji_history *history, const kji_restarts *restarts,
-                               enum kj_merge merge)
+kji_columns *kji_series_history_merge(kji_series_history *history, const kji_restarts *restarts,
+                                      enum kj_merge merge)
 {
     kji_columns *columns = history->columns;
     if (!columns)
         return kji_columns_new(1, false);
-    if (history->restarts_seen != restarts->n && !kji_history_mark(history, restarts))
+    if (history->restarts_seen != restarts->n && !kji_series_history_mark(history, restarts))
         return NULL;
     bool obey_restarts = merge == KJ_MERGE_LAST;
     if (merge == KJ_MERGE_ALL || ((!obey_restarts || history->n_marks == 0) && ascends(columns)))

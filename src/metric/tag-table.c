@@ -31,7 +31,7 @@ static void free_run(kji_run *run)
     for (size_t k = 0; k < run->n_slots; k++) {
         if (!run->slots[k])
             continue;
-        kji_history_done(&run->slots[k]->history);
+        kji_series_history_done(&run->slots[k]->history);
         free(run->slots[k]->name);
         free(run->slots[k]);
     }

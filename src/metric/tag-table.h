@@ -18,7 +18,7 @@ typedef struct kji_tag {
     uint64_t count;
     int64_t first_step, last_step;
     double last_value, min_value, max_value;
-    kji_history history;
+    kji_series_history history;
     struct kji_tag *next; /* the tag that followed this one last time: writers repeat their order */
 } kji_tag;
 
