@@ -158,7 +158,6 @@ static int skip_point(void *userdata, const kj_point *point)
     return 0;
 }
 
-/* Listing reads on its own; the source itself is read for what it can say about damage. */
 static int print_list(kj_events *source, const char *dir)
 {
     kj_error err = KJ_ERROR_INIT;
