@@ -7,12 +7,12 @@
  *     kj_event_writer_add_scalar(writer, "loss", step, NAN, 0.25, &err);
  *     kj_event_writer_close(writer, &err);
  *
- * A record reaches the file whole, with one write(2): another process sees it at once, and a
- * process that is killed leaves no torn record, but where it was in the midst of a text of many
- * pages. Where a write is cut short (full disk), what was written of the record is taken back, the
- * call fails, and the next one begins where it should. A writer is for one thread at a time. After
- * fork(2) the child's copy must not be used but to close it, which then writes nothing; what else
- * it would write is refused (KJ_ESTATE).
+ * A record reaches the file whole, with one write(2), and another process sees it at once. A
+ * process that is killed leaves at most one unfinished record, where it was killed between two
+ * pages of the file; readers wait for the rest of it. Where a write is cut short (full disk), what
+ * was written of the record is taken back, the call fails, and the next one begins where it should.
+ * A writer is for one thread at a time. After fork(2) the child's copy must not be used but to
+ * close it, which then writes nothing; what else it would write is refused (KJ_ESTATE).
  */
 #ifndef KAJITORI_EVENT_WRITER_H
 #define KAJITORI_EVENT_WRITER_H
