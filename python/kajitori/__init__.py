@@ -27,6 +27,7 @@ from kajitori._errors import (
     UnsupportedError,
     WaitTimeoutError,
 )
+from kajitori._event_writer import EventWriter
 from kajitori._events import (
     Columns,
     Damage,
@@ -57,6 +58,7 @@ __all__ = [
     "EventReader",
     "EventStats",
     "EventWarning",
+    "EventWriter",
     "ExistsError",
     "FailedError",
     "FileInfo",
