@@ -33,7 +33,8 @@ enum cli_format {
     CLI_CSV = 4,
     CLI_YAML = 8,
     CLI_VALUE = 16,
-    CLI_JSONL = 32 /* one JSON object per line */
+    CLI_JSONL = 32, /* one JSON object per line */
+    CLI_NPZ = 64    /* an archive of NumPy arrays */
 };
 
 typedef struct cli_example {

@@ -16,7 +16,10 @@ _kajitori()
     fi
     case $before in
     --format)
-        mapfile -t COMPREPLY < <(compgen -W "table json jsonl csv yaml value" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "table json jsonl csv yaml value $([[ $verb == events ]] && echo npz)" -- "$word")
+        return ;;
+    --merge)
+        mapfile -t COMPREPLY < <(compgen -W "all last first" -- "$word")
         return ;;
     --wait)
         mapfile -t COMPREPLY < <(compgen -W "received accepted applied done" -- "$word")
@@ -34,7 +37,7 @@ _kajitori()
     --validate)
         mapfile -t COMPREPLY < <(compgen -W "yes no" -- "$word")
         return ;;
-    --schedule)
+    --schedule | --output | -o | --cursor)
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
         return ;;
     --host)
@@ -43,7 +46,7 @@ _kajitori()
     --pruner | --sampler)
         mapfile -t COMPREPLY < <(compgen -W "help $(kajitori tune "$before" help 2>/dev/null | sed -n 's/^\([a-z][^ ]*\).*/\1/p')" -- "$word")
         return ;;
-    --runtime-dir | --state-dir | --trials-dir)
+    --runtime-dir | --state-dir | --trials-dir | --repair)
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
         return ;;
     esac
@@ -55,7 +58,7 @@ _kajitori()
     help)
         mapfile -t COMPREPLY < <(compgen -W "$(kajitori help --words 2>/dev/null)" -- "$word") ;;
     events)
-        mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
+        mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
     status | watch | stop | abort | pause | resume | checkpoint | evaluate | extend | prune | recover | set | get | params | note | ping | send | log)
         mapfile -t COMPREPLY < <(compgen -W "$(_kajitori_runs)" -- "$word") ;;
     esac

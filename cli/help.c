@@ -112,10 +112,10 @@ static void spell_option(const struct poptOption *option, char *text, size_t siz
 static const char *format_list(unsigned formats)
 {
     static char text[80];
-    snprintf(text, sizeof text, "%s%s%s%s%s%s", formats & CLI_TABLE ? "table, " : "",
+    snprintf(text, sizeof text, "%s%s%s%s%s%s%s", formats & CLI_TABLE ? "table, " : "",
              formats & CLI_JSON ? "json, " : "", formats & CLI_JSONL ? "jsonl, " : "",
              formats & CLI_CSV ? "csv, " : "", formats & CLI_YAML ? "yaml, " : "",
-             formats & CLI_VALUE ? "value, " : "");
+             formats & CLI_VALUE ? "value, " : "", formats & CLI_NPZ ? "npz, " : "");
     if (*text)
         text[strlen(text) - 2] = 0;
     return text;

@@ -236,8 +236,8 @@ static const struct {
     const char *name;
     int format;
 } format_names[] = {
-    {"table", CLI_TABLE}, {"json", CLI_JSON}, {"jsonl", CLI_JSONL},
-    {"csv", CLI_CSV},     {"yaml", CLI_YAML}, {"value", CLI_VALUE},
+    {"table", CLI_TABLE}, {"json", CLI_JSON},   {"jsonl", CLI_JSONL}, {"csv", CLI_CSV},
+    {"yaml", CLI_YAML},   {"value", CLI_VALUE}, {"npz", CLI_NPZ},
 };
 
 static int choose_format(const cli_command *command, const char *name)

@@ -13,16 +13,51 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Makes the last digit of "d.ddde±xx" one more; not that of 9.99. */
+static void round_up(char *text)
+{
+    for (char *digit = strchr(text, 'e') - 1; digit >= text; digit--) {
+        if (*digit >= '0' && *digit < '9') {
+            ++*digit;
+            return;
+        }
+        if (*digit == '9')
+            *digit = '0';
+    }
+}
+
+/*
+ * How many digits behind the first one the shortest text has; `text` is that text as "%e" prints
+ * it. No two texts of 15 digits mean the same double, so that the shortest one shows in 15 digits,
+ * with zeros behind it, except for the smallest numbers, which have fewer digits. Below a power of
+ * two the doubles are closer to one another than above it, so there the nearest text of 16 digits
+ * may belong to the next one below, and the one above it be right.
+ */
+static int shortest_digits(double value, char text[CLI_NUMBER_TEXT])
+{
+    int digits = fabs(value) < 1e-290 ? 0 : 14;
+    while (snprintf(text, CLI_NUMBER_TEXT, "%.*e", digits, value),
+           strtod(text, NULL) != value && digits < 15)
+        digits++;
+    if (strtod(text, NULL) != value)
+        round_up(text);
+    if (strtod(text, NULL) != value)
+        snprintf(text, CLI_NUMBER_TEXT, "%.*e", digits = 16, value);
+    int zeros = 0;
+    while (digits > zeros && strchr(text, 'e')[-1 - zeros] == '0')
+        zeros++;
+    if (zeros > 0)
+        snprintf(text, CLI_NUMBER_TEXT, "%.*e", digits - zeros, value);
+    return digits - zeros;
+}
+
 char *cli_number_text(double value, char text[CLI_NUMBER_TEXT])
 {
     if (isnan(value))
         return strcpy(text, "nan");
     if (isinf(value))
         return strcpy(text, value < 0 ? "-inf" : "inf");
-    int digits = 0; /* behind the first one */
-    do
-        snprintf(text, CLI_NUMBER_TEXT, "%.*e", digits, value);
-    while (strtod(text, NULL) != value && digits++ < 17);
+    int digits = shortest_digits(value, text);
     int exponent = atoi(strchr(text, 'e') + 1);
     if (exponent < -4 || exponent >= 16)
         return text;
@@ -57,9 +92,9 @@ bool cli_colour(FILE *stream)
     return isatty(fileno(stream)) && !(no && *no);
 }
 
-/* Reads one code point: its size in bytes, or 0 for a byte that begins none. */
-static size_t decode(const unsigned char *text, size_t size, unsigned *ret_code)
+size_t cli_decode(const char *bytes, size_t size, unsigned *ret_code)
 {
+    const unsigned char *text = (const unsigned char *)bytes;
     static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
     if (text[0] < 0x80) {
         *ret_code = text[0];
@@ -93,7 +128,7 @@ char *cli_clean(const char *text, size_t size)
     char *clean = cli_check_memory(malloc(size + 1)), *to = clean;
     for (size_t k = 0; k < size;) {
         unsigned code;
-        size_t length = decode((const unsigned char *)text + k, size - k, &code);
+        size_t length = cli_decode(text + k, size - k, &code);
         if (length == 0) {
             *to++ = '?';
             k++;
@@ -118,7 +153,7 @@ static void put_json_text(const char *text)
     size_t size = strlen(text);
     for (size_t k = 0; k < size;) {
         unsigned code;
-        size_t length = decode((const unsigned char *)text + k, size - k, &code);
+        size_t length = cli_decode(text + k, size - k, &code);
         if (length == 0)
             fputs("\\ufffd", stdout);
         else if (is_unsafe(code))
@@ -443,7 +478,7 @@ static int width_of(const char *text)
     int width = 0;
     for (size_t left = strlen(text), length; left > 0; text += length, left -= length) {
         unsigned code = 0;
-        length = decode((const unsigned char *)text, left, &code);
+        length = cli_decode(text, left, &code);
         if (length == 0)
             length = 1;
         width += 1 + is_wide(code);

@@ -18,6 +18,9 @@ char *cli_number_text(double value, char text[CLI_NUMBER_TEXT]);
 /* A number, or the strings "NaN", "Infinity", "-Infinity". */
 struct json_object *cli_json_double(double value);
 
+/* The character that `bytes` begin with, of size > 0: its length, or 0 when they begin none. */
+size_t cli_decode(const char *bytes, size_t size, unsigned *ret_code);
+
 /* Without control, escape and direction characters, tabs and line ends as blanks, bytes that are no
  * UTF-8 as "?"; for free. Never NULL. */
 char *cli_clean(const char *text, size_t size);

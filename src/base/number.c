@@ -79,6 +79,34 @@ static void print_c(char *text, size_t room, int precision, double value)
     *to = 0;
 }
 
+/* Makes the last digit of "d.ddde±xx" one more; not that of 9.99. */
+static void round_up(char *text)
+{
+    for (char *digit = strchr(text, 'e') - 1; digit >= text; digit--) {
+        if (*digit >= '0' && *digit < '9') {
+            ++*digit;
+            return;
+        }
+        if (*digit == '9')
+            *digit = '0';
+    }
+}
+
+/* The shortest one that reads back, as "%e" has it. Below a power of two the doubles are closer to
+ * one another than above it, so there the nearest text of 16 digits may belong to the next one
+ * below, and the one above it be right. */
+static void print_shortest(char *text, size_t room, double value)
+{
+    for (int precision = 0; precision <= 15; precision++) {
+        print_c(text, room, precision, value);
+        if (parse_c(text, NULL) == value)
+            return;
+    }
+    round_up(text);
+    if (parse_c(text, NULL) != value)
+        print_c(text, room, 16, value);
+}
+
 char *kji_double_text(double value, char text[KJI_DOUBLE_TEXT])
 {
     if (isnan(value))
@@ -86,11 +114,7 @@ char *kji_double_text(double value, char text[KJI_DOUBLE_TEXT])
     if (isinf(value))
         return strcpy(text, value < 0 ? "-inf" : "inf");
     char shortest[40];
-    for (int precision = 0; precision <= 16; precision++) {
-        print_c(shortest, sizeof shortest, precision, value);
-        if (parse_c(shortest, NULL) == value)
-            break;
-    }
+    print_shortest(shortest, sizeof shortest, value);
     /* shortest is "[-]d[.ddd]e±xx": digits and exponent, laid out anew as Python does. */
     const char *from = shortest;
     char *to = text;

@@ -223,17 +223,9 @@ static void test_malformed_tf_configs(void **state)
                    "no task \"chief\" 0");
 }
 
-static const char *const for_all[] = {"stop",
-                                      "stop at=step:1000",
-                                      "stop dry_run=yes",
-                                      "set lr=0.5",
-                                      "abort",
-                                      "prune",
-                                      "pause",
-                                      "pause level=leave",
-                                      "extend epochs=1",
-                                      "evaluate",
-                                      "checkpoint"};
+static const char *const for_all[] = {
+    "stop",  "stop at=step:1000", "stop dry_run=yes", "set lr=0.5", "abort",     "prune",
+    "pause", "pause level=leave", "extend epochs=1",  "evaluate",   "checkpoint"};
 
 static void test_rank_0_refuses_what_all_would_have_to_do(void **state)
 {

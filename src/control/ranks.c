@@ -216,9 +216,10 @@ bool kji_ranks_is_quiet(const kji_ranks *ranks)
 
 char *kji_ranks_refusal(const kji_ranks *ranks)
 {
-    return kji_format("this is rank %lld of %lld (by %s), and the other ranks would not do it: they "
-                      "would wait for this one for ever, or drift apart from it. End the whole job "
-                      "by its launcher; where each rank may act alone, start it with "
-                      "KAJITORI_RANK_ALONE=1",
-                      (long long)ranks->rank, (long long)ranks->world_size, ranks->launcher);
+    return kji_format(
+        "this is rank %lld of %lld (by %s), and the other ranks would not do it: they "
+        "would wait for this one for ever, or drift apart from it. End the whole job "
+        "by its launcher; where each rank may act alone, start it with "
+        "KAJITORI_RANK_ALONE=1",
+        (long long)ranks->rank, (long long)ranks->world_size, ranks->launcher);
 }

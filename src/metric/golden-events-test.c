@@ -209,13 +209,34 @@ static void test_restarts(void **state)
     kji_rows_done(&got);
 }
 
+/* Of three files of a run, the one that is named. */
+static void test_one_file(void **state)
+{
+    (void)state;
+    static const char name[] = "events.out.tfevents.1796045549.gpu12.15877.13";
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", kji_test_data("events/cases/torch_purge_resume/run"),
+             name);
+    kji_rows got = {0};
+    kj_events *source = open_events(path, 0, 0);
+    kji_rows_drain(source, &got);
+    drop_restarts(&got);
+    assert_int_equal(got.n, 14);
+    assert_string_equal(got.rows[0].run, ".");
+    assert_int_equal(got.rows[0].step, 5);
+    kj_events_stats stats = KJ_EVENTS_STATS_INIT;
+    kj_events_get_stats(source, &stats);
+    assert_int_equal(stats.files, 1);
+    kj_events_close(source);
+    kji_rows_done(&got);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_real_writers),
-        cmocka_unit_test(test_hand_made_bytes),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_real_writers), cmocka_unit_test(test_hand_made_bytes),
+        cmocka_unit_test(test_damage),       cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_one_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

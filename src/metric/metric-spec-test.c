@@ -216,13 +216,11 @@ static void test_listing_tells_what_exists(void **state)
     write_events("eval", (const char *const[]){"acc", NULL});
     kj_events *source = open_tag("eval/acc");
     assert_int_equal(kj_events_list_tags(source, list, &listing, NULL), 0);
-    assert_string_equal(listing.text, ""); /* nothing has been read yet */
-    kji_rows_drain(source, &got);
-    assert_int_equal(got.n, 1);
-    assert_int_equal(kj_events_list_tags(source, list, &listing, NULL), 0);
     assert_string_equal(listing.text, ".:acc 1 [20..20] 2 [2..2]\n"
                                       ".:loss 2 [10..30] 3 [1..3]\n"
                                       "eval:acc 1 [10..10] 1 [1..1]\n");
+    kji_rows_drain(source, &got); /* listing has taken nothing away */
+    assert_int_equal(got.n, 1);
     kj_events_close(source);
     kji_rows_done(&got);
 }
@@ -240,11 +238,8 @@ static void test_bad_options(void **state)
     assert_int_equal(kj_events_open("events:x", &options, &source, &err), KJ_EARG);
     assert_int_equal(kj_events_open("stdout:/(x)/", NULL, &source, &err), KJ_EARG);
     assert_non_null(strstr(err.message, "text_path"));
-    write_events(".", (const char *const[]){"loss", NULL});
-    char spec[300];
-    snprintf(spec, sizeof spec, "events:%s/events.out.tfevents.1.h", top);
-    assert_int_equal(kj_events_open(spec, NULL, &source, &err), KJ_EARG);
-    assert_non_null(strstr(err.message, "is not a folder"));
+    assert_int_equal(kj_events_open("events:/dev/null", NULL, &source, &err), KJ_EARG);
+    assert_string_equal(err.message, "/dev/null is neither a folder nor a file");
     assert_null(source);
 }
 

@@ -76,8 +76,7 @@ static struct table expected(const kji_rows *rows, const kj_tag_info *of, enum k
         if (row->flags & KJ_POINT_RESTART) {
             if (merge == KJ_MERGE_LAST)
                 table_cut(&table, row->step);
-        } else if (row->tag_size == of->tag_size &&
-                   memcmp(row->tag, of->tag, row->tag_size) == 0) {
+        } else if (row->tag_size == of->tag_size && memcmp(row->tag, of->tag, row->tag_size) == 0) {
             if (merge == KJ_MERGE_ALL)
                 table_append(&table, row);
             else
@@ -189,7 +188,8 @@ static void test_taken_back_and_not_written_again(void **state)
     KJI_CLEANUP(kji_freep) char *folder = kji_format("%s/a", top);
     kj_events *events = open_kept(folder);
     kj_events_step(events, 0, NULL, NULL, NULL);
-    const kj_tag_info x = {.run = ".", .tag = "x", .tag_size = 1}, y = {.run = ".", .tag = "y", .tag_size = 1};
+    const kj_tag_info x = {.run = ".", .tag = "x", .tag_size = 1},
+                      y = {.run = ".", .tag = "y", .tag_size = 1};
     kj_columns *columns = history(events, &x, KJ_MERGE_LAST);
     assert_int_equal(columns->n, 3);
     assert_int_equal(columns->step[1], 1);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kajitori events."""
+"""kajitori events: what is there, points, following, and errors."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ def test_list(place, logs):
     rows = place.json("events", logs)
     assert [(row["run"], row["tag"], row["count"]) for row in rows] == [
         ("train", "loss", 5),
-        ("validation", "acc[31m", 1),
+        ("validation", "acc\x1b[31m", 1),
         ("validation", "loss", 1),
     ]
     assert rows[0]["first_step"] == 0
@@ -65,18 +65,56 @@ def test_points(place, logs):
     assert table[1].split()[:4] == ["validation", "loss", "0", "2.0"]
 
 
-def test_missing_tag_lists_what_exists(place, logs):
+def test_missing_tag_lists_the_nearest(place, logs):
     done = place.kajitori("events", logs, "--tag", "los", status=1)
     assert done.stderr == (
-        f"kajitori: {logs}: no tag 'los'; there is: loss (in train), acc[31m (in validation), "
-        "loss (in validation)\n"
+        f"kajitori: {logs}: no tag 'los'; there is: loss (in train), loss (in validation), "
+        "acc[31m (in validation)\n"
     )
     assert done.stdout == ""
     done = place.kajitori("events", logs, "--tag", "acc", "--run", "train", status=1)
-    assert "no tag 'acc' in run train" in done.stderr
+    assert "no tag 'acc' in run train; there is: acc[31m (in validation)" in done.stderr
     assert place.kajitori("events", logs, "--list", "--tag", "los", status=1).stdout == ""
     done = place.kajitori("events", logs, "--run", "test", status=1)
-    assert done.stderr.startswith(f"kajitori: {logs}: no run 'test'; there is: loss (in train), ")
+    assert done.stderr == f"kajitori: {logs}: no run 'test'; there is: train, validation\n"
+
+
+def test_one_of_several_tags_is_missing(place, logs):
+    done = place.kajitori(
+        "events", logs, "-t", "loss", "-t", "lr", "-r", "train", "--format", "value", status=1
+    )
+    assert len(done.stdout.splitlines()) == 5
+    assert "no tag 'lr' in run train" in done.stderr
+
+
+def test_globs(place, tmp_path):
+    writer = EventWriter(tmp_path / "a1")
+    for tag in ("epoch_loss", "epoch_acc", "batch_loss", "odd[1]"):
+        writer.add(tag, 1, 1.0)
+    writer.close()
+    for run in ("a2", "b1"):
+        writer = EventWriter(tmp_path / run)
+        writer.add("epoch_loss", 1, 1.0)
+        writer.close()
+
+    def chosen(*words):
+        return [(row["run"], row["tag"]) for row in place.json("events", tmp_path, *words)]
+
+    assert chosen("-t", "epoch_*") == [
+        ("a1", "epoch_loss"),
+        ("a1", "epoch_acc"),
+        ("a2", "epoch_loss"),
+        ("b1", "epoch_loss"),
+    ]
+    assert chosen("-t", "*_loss", "-t", "odd[1]", "-r", "a[12]") == [
+        ("a1", "epoch_loss"),
+        ("a1", "batch_loss"),
+        ("a1", "odd[1]"),
+        ("a2", "epoch_loss"),
+    ]
+    assert chosen("--list", "-r", "b*") == [("b1", "epoch_loss")]
+    assert len(chosen("--values")) == 6
+    assert len(chosen("--values", "-r", "a2", "-r", "b1")) == 2
 
 
 def test_a_long_name_does_not_widen_the_table(place, logs):
@@ -90,14 +128,16 @@ def test_a_long_name_does_not_widen_the_table(place, logs):
 def test_missing_folder(place, tmp_path):
     done = place.kajitori("events", tmp_path / "none", status=1)
     assert done.stderr == f"kajitori: {tmp_path}/none: no such folder\n"
-    (tmp_path / "file").write_text("")
-    done = place.kajitori("events", tmp_path / "file", status=2)
-    assert "is not a folder" in done.stderr
+    done = place.kajitori("events", "/dev/null", status=2)
+    assert "neither a folder nor a file" in done.stderr
+    (tmp_path / "metrics.csv").write_text("step,loss\n")
+    done = place.kajitori("events", tmp_path / "metrics.csv", status=2)
+    assert f"is no event file; read it as csv:{tmp_path}/metrics.csv" in done.stderr
     (tmp_path / "empty").mkdir()
     done = place.kajitori("events", tmp_path / "empty")
     assert "no scalars" in done.stderr
     done = place.kajitori("events", tmp_path / "empty", "--tag", "loss", status=1)
-    assert "there are no scalars below it" in done.stderr
+    assert "there are no scalars in it" in done.stderr
 
 
 def test_folder_with_a_colon(place, tmp_path):
@@ -105,6 +145,35 @@ def test_folder_with_a_colon(place, tmp_path):
     writer.add("loss", 1, 4.0)
     writer.close()
     assert place.json("events", tmp_path / "a:b\\c")[0]["last_value"] == 4.0
+
+
+def test_one_file_and_a_spec(place, logs):
+    path = next((logs / "validation").iterdir())
+    rows = place.json("events", path)
+    assert [(row["run"], row["tag"]) for row in rows] == [(".", "acc\x1b[31m"), (".", "loss")]
+    (logs / "validation" / "events.out.tfevents.9.other").write_bytes(path.read_bytes())
+    assert len(place.json("events", path, "--values")) == 2
+    assert len(place.json("events", f"events:{path}:loss", "--values")) == 1
+    assert len(place.json("events", f"events:{logs}", "--values", "-r", "train")) == 5
+
+
+def test_options_that_exclude_each_other(place, logs):
+    for words, message in (
+        (("--list", "--runs"), "--list and --runs exclude each other"),
+        (("--list", "--follow"), "--list and --follow exclude each other"),
+        (("--verify", "--cursor", "c"), "--verify and --cursor exclude each other"),
+        (("--follow", "--merge", "last"), "--merge last needs all points"),
+        (("--follow", "--format", "json"), "--follow prints rows that may be continued"),
+        (("--follow", "--finished"), "--finished and --follow exclude each other"),
+        (("--merge", "best"), "--merge best: give all, last or first"),
+        (("--log",), "--log goes with --plot"),
+        (("--verify", "--tag", "loss"), "--verify is about files; it has no --tag"),
+        (("--repair", "out", "--output", "x"), "--repair and --output exclude each other"),
+        (("--plot", "--format", "csv"), "--plot has not this --format"),
+    ):
+        done = place.kajitori("events", logs, *words, status=2)
+        assert message in done.stderr
+        assert done.stdout == ""
 
 
 def test_follow_waits_for_the_folder_and_for_more(place, tmp_path):

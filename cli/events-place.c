@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is read: a folder or an event file, which become events:PLACE, or a spec as docs/metrics.md
+ * has it, which begins with the name of a source and a colon. A path that exists is a path.
+ */
+#include "events-verb.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_spec(const char *place)
+{
+    struct stat st;
+    if (lstat(place, &st) == 0)
+        return false;
+    const char *name;
+    for (uint32_t k = 0; (name = kj_events_source_name(k)); k++)
+        if (strncmp(place, name, strlen(name)) == 0 && place[strlen(name)] == ':')
+            return true;
+    return false;
+}
+
+static int check_path(const char *path)
+{
+    struct stat st;
+    const char *dot = strrchr(path, '.');
+    if (stat(path, &st) < 0) {
+        if (cli_events_given.follow && errno == ENOENT)
+            return CLI_DONE;
+        cli_error("%s: %s", path, errno == ENOENT ? "no such folder" : strerror(errno));
+        return CLI_FAILED;
+    }
+    if (!S_ISREG(st.st_mode) || !dot)
+        return CLI_DONE;
+    if (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".csv") == 0)
+        return cli_usage("%s is no event file; read it as %s:%s", path, dot + 1, path);
+    return CLI_DONE;
+}
+
+/* "events:PATH" with its colons escaped, for free. */
+static char *spec_of(const char *path)
+{
+    char *spec = cli_check_memory(malloc(2 * strlen(path) + 8));
+    char *to = stpcpy(spec, "events:");
+    for (; *path; *to++ = *path++)
+        if (*path == ':' || *path == '\\')
+            *to++ = '\\';
+    *to = 0;
+    return spec;
+}
+
+int cli_events_open(uint32_t flags, const char *cursor, kj_events **ret_events)
+{
+    const char *place = cli_events_given.place;
+    kj_error err = KJ_ERROR_INIT;
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
+    options.flags = flags | (cli_events_given.finished ? (uint32_t)KJ_EVENTS_FINISHED : 0);
+    options.cursor = cursor;
+    if (is_spec(place))
+        return kj_events_open(place, &options, ret_events, &err) < 0 ? cli_fail(&err) : CLI_DONE;
+    int status = check_path(place);
+    if (status != CLI_DONE)
+        return status;
+    char *spec = spec_of(place);
+    int r = kj_events_open(spec, &options, ret_events, &err);
+    free(spec);
+    return r < 0 ? cli_fail(&err) : CLI_DONE;
+}
+
+int cli_events_read_all(kj_events *events)
+{
+    kj_error err = KJ_ERROR_INIT;
+    int r;
+    do
+        r = kj_events_step(events, 0, NULL, NULL, &err);
+    while (r > 0);
+    return r < 0 ? cli_fail(&err) : CLI_DONE;
+}
+
+void cli_events_note_damage(const kj_events *events)
+{
+    kj_events_stats stats = {.size = sizeof stats};
+    kj_events_get_stats(events, &stats);
+    char bytes[40] = ""; /* a record that is no event is whole */
+    if (stats.skipped_bytes > 0)
+        snprintf(bytes, sizeof bytes, " (%llu bytes)", (unsigned long long)stats.skipped_bytes);
+    if (stats.skipped_records > 0)
+        cli_note("%llu damaged record%s%s skipped", (unsigned long long)stats.skipped_records,
+                 stats.skipped_records == 1 ? "" : "s", bytes);
+    if (stats.waiting_files > 0)
+        cli_note("%llu file%s an unfinished record at the end%s",
+                 (unsigned long long)stats.waiting_files,
+                 stats.waiting_files == 1 ? " has" : "s have",
+                 cli_events_given.finished ? "" : " (still being written?)");
+}

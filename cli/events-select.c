@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * --run and --tag. A word chooses the one of exactly this name, or, as a glob (* ? [...]), all that
+ * fit; a name that holds such characters is found either way.
+ */
+#include "events-verb.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_WORDS = 1000, MAX_NAMED = 12 };
+
+/* Which words of --tag and --run have matched. */
+static bool tag_found[MAX_WORDS], run_found[MAX_WORDS];
+
+static bool fits(const char *word, const char *name, uint64_t size)
+{
+    if (strlen(word) == size && memcmp(word, name, size) == 0)
+        return true;
+    return strpbrk(word, "*?[") && fnmatch(word, name, 0) == 0;
+}
+
+/* Whether one of the words fits; all of them when there is none. */
+static bool is_chosen(const char *const *words, bool *found, const char *name, uint64_t size)
+{
+    bool chosen = !words;
+    for (size_t k = 0; words && words[k]; k++) {
+        if (!fits(words[k], name, size))
+            continue;
+        chosen = true;
+        if (k < MAX_WORDS)
+            found[k] = true;
+    }
+    return chosen;
+}
+
+bool cli_events_wants_run(const char *run)
+{
+    return is_chosen((const char *const *)cli_events_given.runs, run_found, run, strlen(run));
+}
+
+bool cli_events_wants(const char *run, const char *tag, uint64_t tag_size)
+{
+    return cli_events_wants_run(run) &&
+           is_chosen((const char *const *)cli_events_given.tags, tag_found, tag, tag_size);
+}
+
+static const char *first_missing(const char **words, const bool *found)
+{
+    for (size_t k = 0; words && words[k] && k < MAX_WORDS; k++)
+        if (!found[k])
+            return words[k];
+    return NULL;
+}
+
+/* The names that are nearest to `wanted`, each once. */
+typedef struct nearest {
+    const char *wanted;
+    bool are_runs;
+    uint64_t n; /* all that differ from the one before */
+    int n_named;
+    char *names[MAX_NAMED];
+    int distances[MAX_NAMED];
+    const char *last_run;
+} nearest;
+
+static int distance(const char *wanted, const char *name)
+{
+    int d = cli_distance(wanted, name);
+    return strstr(name, wanted) && d > 1 ? 1 : d;
+}
+
+static void insert_name(nearest *list, char *name, int d)
+{
+    int at = list->n_named;
+    while (at > 0 && list->distances[at - 1] > d)
+        at--;
+    if (at == MAX_NAMED) {
+        free(name);
+        return;
+    }
+    if (list->n_named == MAX_NAMED)
+        free(list->names[--list->n_named]);
+    size_t after = (size_t)(list->n_named - at);
+    memmove(list->names + at + 1, list->names + at, after * sizeof *list->names);
+    memmove(list->distances + at + 1, list->distances + at, after * sizeof *list->distances);
+    list->names[at] = name;
+    list->distances[at] = d;
+    list->n_named++;
+}
+
+static int add_name(void *userdata, const kj_tag_info *tag)
+{
+    nearest *list = userdata;
+    bool same_run = list->last_run && strcmp(list->last_run, tag->run) == 0;
+    list->last_run = tag->run;
+    if (list->are_runs && same_run)
+        return 0;
+    list->n++;
+    char *clean =
+        list->are_runs ? cli_clean(tag->run, strlen(tag->run)) : cli_clean(tag->tag, tag->tag_size);
+    int d = distance(list->wanted, clean);
+    if (!list->are_runs && strcmp(tag->run, ".") != 0) {
+        char *name = NULL;
+        if (asprintf(&name, "%s (in %s)", clean, tag->run) < 0)
+            name = NULL;
+        free(clean);
+        clean = cli_check_memory(name);
+    }
+    insert_name(list, clean, d);
+    return 0;
+}
+
+static void say_missing(const nearest *list)
+{
+    char text[1000] = "";
+    size_t size = 0;
+    uint64_t n_named = 0;
+    for (int k = 0; k < list->n_named && size + strlen(list->names[k]) + 3 < sizeof text; k++) {
+        size += (size_t)sprintf(text + size, "%s%s", k ? ", " : "", list->names[k]);
+        n_named++;
+    }
+    char more[40] = "";
+    if (list->n > n_named)
+        snprintf(more, sizeof more, " and %llu more", (unsigned long long)(list->n - n_named));
+    const char *run = cli_events_given.runs && !list->are_runs ? cli_events_given.runs[0] : NULL;
+    cli_error("%s: no %s '%s'%s%s; there is: %s%s", cli_events_given.place,
+              list->are_runs ? "run" : "tag", list->wanted, run ? " in run " : "", run ? run : "",
+              text, more);
+}
+
+int cli_events_check_found(kj_events *events)
+{
+    kj_error err = KJ_ERROR_INIT;
+    const char *run = first_missing(cli_events_given.runs, run_found);
+    const char *tag = first_missing(cli_events_given.tags, tag_found);
+    if (!run && !tag)
+        return CLI_DONE;
+    nearest list = {.wanted = run ? run : tag, .are_runs = run != NULL};
+    if (kj_events_list_tags(events, add_name, &list, &err) < 0)
+        return cli_fail(&err);
+    if (list.n == 0)
+        cli_error("%s: there are no scalars in it", cli_events_given.place);
+    else
+        say_missing(&list);
+    for (int k = 0; k < list.n_named; k++)
+        free(list.names[k]);
+    return CLI_FAILED;
+}
