@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+from event_writer import EventWriter
 from training import PATIENCE, TOP, applied
 
 import kajitori
@@ -101,3 +102,23 @@ def test_plain_loop(tmp_path):
     steps, loss = re.fullmatch(r"stopped after (\d+) steps: loss (0\.\d+)\n", out).groups()
     assert int(steps) % 56 == 0, "whole epochs"
     assert float(loss) < 2.302, "better than guessing"
+
+
+def test_follow_events(tmp_path):
+    """Beside a training, then afterwards."""
+    process = start(tmp_path, "follow_events.py", "logs", "--tag", "loss", "--until", 3)
+    writer = EventWriter(tmp_path / "logs/train")
+    for step, value in enumerate((2.0, 1.5, 1.75, 1.0)):
+        writer.add("loss", step, value)
+        writer.add("accuracy", step, 0.5)
+    out = finish(process).splitlines()
+    assert out[:4] == [
+        "train loss 0 2 *",
+        "train loss 1 1.5 *",
+        "train loss 2 1.75",
+        "train loss 3 1 *",
+    ]
+    assert re.fullmatch(r"1 tags, [78] values", out[4]), "the last one may have come meanwhile"
+    writer.close()
+    out = finish(start(tmp_path, "follow_events.py", "logs", "--finished"))
+    assert out.splitlines()[-1] == "2 tags, 8 values"
