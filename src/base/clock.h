@@ -6,6 +6,7 @@
 
 /* Monotonic, for time-outs; unaffected by the clock being set. */
 int64_t kji_monotonic_ms(void);
+int64_t kji_monotonic_ns(void);
 
 /* The same, some milliseconds late, for a fraction of the cost. */
 int64_t kji_coarse_ms(void);

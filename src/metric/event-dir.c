@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A folder is listed when its watch says that something came or went, and at every safety poll. A
- * file or folder that has gone keeps its place here, so that it goes on where it was when it comes
- * back (rsync, checkpoint tools and object stores do that).
+ * What an event tells is taken in by name; a folder is listed when it is new, when its watch says
+ * that it changed its place, and when a look finds that it changed without an event. A file or
+ * folder that has gone keeps its place here, so that it goes on where it was when it comes back
+ * (rsync, checkpoint tools and object stores do that).
  *
  * Symbolic links to folders are followed after all real folders are known, and only to folders that
  * are not known yet: so loops end, and "latest -> trial-3" does not count twice.
  */
 #include "event-dir.h"
 
+#include "clock.h"
 #include "errors.h"
+#include "files.h"
 #include "mem.h"
 
 #include <dirent.h>
@@ -17,7 +20,11 @@
 #include <fcntl.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 64, MAX_FOLDERS = 100000 };
+enum {
+    MAX_DEPTH = 64,
+    MAX_FOLDERS = 100000,
+    MTIME_DOUBT_MS = 2500 /* a folder can change again without another time of change */
+};
 
 bool kji_is_event_name(const char *name)
 {
@@ -33,67 +40,44 @@ bool kji_is_event_name(const char *name)
     return true;
 }
 
-static void free_folder(kji_event_folder *folder)
-{
-    for (size_t k = 0; k < folder->n_files; k++)
-        kji_event_file_free(folder->files[k]);
-    free(folder->files);
-    free(folder->path);
-    free(folder);
-}
-
 void kji_event_dir_done(kji_event_dir *dir)
 {
-    for (size_t k = 0; k < dir->n_folders; k++)
-        free_folder(dir->folders[k]);
-    free(dir->folders);
+    kji_event_queue_done(&dir->queue);
+    kji_folder_table_done(&dir->table);
+    free(dir->to_list);
+    free(dir->to_follow);
     free(dir->by_wd);
     free(dir->root);
     free(dir->only);
     *dir = (kji_event_dir){0};
 }
 
-/* Index of the run's folder, or where it belongs. "." comes first. */
-static size_t find_folder(const kji_event_dir *dir, const char *run, bool *ret_found)
-{
-    size_t low = 0, high = dir->n_folders;
-    *ret_found = false;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        int order =
-            middle == 0 ? strcmp(run, ".") == 0 ? 0 : -1 : strcmp(dir->folders[middle]->run, run);
-        if (order == 0) {
-            *ret_found = true;
-            return middle;
-        }
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Takes `path` over. NULL when memory is gone. */
-static kji_event_folder *add_folder(kji_event_dir *dir, char *path, size_t at, int depth)
+static kji_event_folder *add_folder(kji_event_dir *dir, char *path, int depth)
 {
-    size_t root_size = strlen(dir->root);
+    size_t root_size = strlen(dir->root), n = dir->table.n_folders + 1;
     kji_event_folder *folder = calloc(1, sizeof *folder);
-    if (!path || !folder ||
-        !kji_reserve(&dir->folders, &dir->folders_capacity, dir->n_folders + 1,
-                     sizeof *dir->folders)) {
+    if (folder)
+        *folder = (kji_event_folder){
+            .path = path,
+            .run = path[root_size] ? path + root_size + (path[root_size] == '/') : ".",
+            .depth = depth,
+            .wd = -1};
+    if (!folder || !kji_reserve(&dir->to_list, &dir->to_list_capacity, n, sizeof *dir->to_list) ||
+        !kji_reserve(&dir->to_follow, &dir->to_follow_capacity, n, sizeof *dir->to_follow) ||
+        !kji_folder_table_add(&dir->table, folder)) {
         free(path);
         free(folder);
         return NULL;
     }
-    folder->path = path;
-    folder->run = path[root_size] ? path + root_size + (path[root_size] == '/') : ".";
-    folder->depth = depth;
-    folder->wd = -1;
-    memmove(dir->folders + at + 1, dir->folders + at, (dir->n_folders - at) * sizeof *dir->folders);
-    dir->folders[at] = folder;
-    dir->n_folders++;
     return folder;
+}
+
+static void set_dirty(kji_event_dir *dir, kji_event_folder *folder)
+{
+    if (!folder->dirty)
+        dir->to_list[dir->n_to_list++] = folder;
+    folder->dirty = true;
 }
 
 /* Takes a path to one file apart, into its folder and its name. */
@@ -112,13 +96,14 @@ static bool take_root(kji_event_dir *dir, const char *root)
     return dir->only;
 }
 
-int kji_event_dir_init(kji_event_dir *dir, const char *root, kji_watch *watch, kji_tag_table *tags,
-                       kj_error *err)
+int kji_event_dir_init(kji_event_dir *dir, const char *root, kji_watch *watch, kj_error *err)
 {
-    *dir = (kji_event_dir){.watch = watch, .tags = tags, .parent_wd = -1};
-    if (!take_root(dir, root) || !add_folder(dir, strdup(dir->root), 0, 0))
+    *dir = (kji_event_dir){.watch = watch, .parent_wd = -1};
+    char *path = take_root(dir, root) ? strdup(dir->root) : NULL;
+    kji_event_folder *folder = path ? add_folder(dir, path, 0) : NULL;
+    if (!folder || !kji_folder_table_settle(&dir->table))
         return kji_fail_memory(err);
-    dir->folders[0]->dirty = true;
+    set_dirty(dir, folder);
     return 0;
 }
 
@@ -130,23 +115,33 @@ static bool is_wanted(const kji_event_dir *dir, const char *name)
 
 void kji_event_dir_touch(kji_event_dir *dir)
 {
-    for (size_t k = 0; k < dir->n_folders; k++) {
-        kji_event_folder *folder = dir->folders[k];
-        folder->dirty = folder->dirty || folder->present || k == 0;
+    for (size_t k = 0; k < dir->table.n_folders; k++) {
+        kji_event_folder *folder = dir->table.folders[k];
+        if (folder->present || k == 0)
+            set_dirty(dir, folder);
         for (size_t j = 0; j < folder->n_files; j++)
-            folder->files[j]->dirty = folder->files[j]->present;
+            if (folder->files[j]->present)
+                kji_event_queue_add(&dir->queue, folder->files[j]);
     }
 }
 
-static size_t find_file(const kji_event_folder *folder, const char *name, bool *ret_found)
+static char *join(const char *folder, const char *name)
 {
-    size_t low = 0, high = folder->n_files;
-    *ret_found = false;
+    bool slash = folder[strlen(folder) - 1] == '/';
+    return kji_format("%s%s%s", folder, slash ? "" : "/", name);
+}
+
+/* Index of the file among the first `n` of the folder, or where it belongs. */
+static size_t find_file(const kji_event_folder *folder, size_t n, const char *name,
+                        kji_event_file **ret_file)
+{
+    size_t low = 0, high = n;
+    *ret_file = NULL;
     while (low < high) {
         size_t middle = (low + high) / 2;
         int order = strcmp(folder->files[middle]->name, name);
         if (order == 0) {
-            *ret_found = true;
+            *ret_file = folder->files[middle];
             return middle;
         }
         if (order < 0)
@@ -157,38 +152,42 @@ static size_t find_file(const kji_event_folder *folder, const char *name, bool *
     return low;
 }
 
-static char *join(const char *folder, const char *name)
+/* At index `at` of its folder; not yet present. NULL when memory is gone. */
+static kji_event_file *add_file(kji_event_dir *dir, kji_event_folder *folder, size_t at,
+                                const char *name)
 {
-    bool slash = folder[strlen(folder) - 1] == '/';
-    return kji_format("%s%s%s", folder, slash ? "" : "/", name);
+    char *path = join(folder->path, name);
+    if (!path || !kji_event_queue_reserve(&dir->queue, dir->n_files + 1) ||
+        !kji_reserve(&folder->files, &folder->files_capacity, folder->n_files + 1,
+                     sizeof *folder->files)) {
+        free(path);
+        return NULL;
+    }
+    kji_event_file *file = kji_event_file_new(path, folder->known);
+    if (!file)
+        return NULL;
+    file->folder = folder;
+    memmove(folder->files + at + 1, folder->files + at,
+            (folder->n_files - at) * sizeof *folder->files);
+    folder->files[at] = file;
+    folder->n_files++;
+    dir->n_files++;
+    return file;
 }
 
-static bool take_file(kji_event_dir *dir, kji_event_folder *folder, const char *name)
+static void set_present(kji_event_dir *dir, kji_event_file *file)
 {
-    bool found;
-    size_t at = find_file(folder, name, &found);
-    if (!found) {
-        if (!folder->known)
-            folder->known = kji_tag_table_run(dir->tags, folder->run);
-        char *path = join(folder->path, name);
-        if (!folder->known || !path ||
-            !kji_reserve(&folder->files, &folder->files_capacity, folder->n_files + 1,
-                         sizeof *folder->files)) {
-            free(path);
-            return false;
-        }
-        kji_event_file *file = kji_event_file_new(path, folder->known);
-        if (!file)
-            return false;
-        memmove(folder->files + at + 1, folder->files + at,
-                (folder->n_files - at) * sizeof *folder->files);
-        folder->files[at] = file;
-        folder->n_files++;
-    }
-    kji_event_file *file = folder->files[at];
-    file->dirty = file->dirty || !file->present;
+    if (!file->present)
+        kji_event_queue_add(&dir->queue, file);
     file->present = true;
-    return true;
+}
+
+static void set_polled(kji_event_dir *dir, kji_event_folder *folder)
+{
+    bool polled = folder->present &&
+                  (folder->wd < 0 || folder->network || folder->incomplete || folder->file_links);
+    dir->n_polled += (size_t)polled - (size_t)folder->polled;
+    folder->polled = polled;
 }
 
 static void unwatch(kji_event_dir *dir, kji_event_folder *folder)
@@ -198,118 +197,6 @@ static void unwatch(kji_event_dir *dir, kji_event_folder *folder)
         kji_watch_remove(dir->watch, folder->wd);
     }
     folder->wd = -1;
-}
-
-/* It does not exist any more, so what was below it does not, either. */
-static void set_absent(kji_event_dir *dir, kji_event_folder *folder)
-{
-    unwatch(dir, folder);
-    folder->present = false;
-    for (size_t k = 0; k < folder->n_files; k++)
-        folder->files[k]->present = false;
-    size_t size = strlen(folder->path);
-    for (size_t k = 0; k < dir->n_folders; k++) {
-        kji_event_folder *below = dir->folders[k];
-        if (below->present && strncmp(below->path, folder->path, size) == 0)
-            below->dirty = true;
-    }
-}
-
-/* Whether another folder is this one, under another name. */
-static bool is_known(kji_event_dir *dir, const char *path, const struct stat *st)
-{
-    for (size_t k = 0; k < dir->n_folders; k++) {
-        kji_event_folder *other = dir->folders[k];
-        struct stat now;
-        if (!other->present || other->ino != st->st_ino || other->dev != st->st_dev ||
-            strcmp(other->path, path) == 0)
-            continue;
-        if (stat(other->path, &now) == 0 && now.st_ino == st->st_ino && now.st_dev == st->st_dev)
-            return true;
-        other->dirty = true; /* it was renamed */
-    }
-    return false;
-}
-
-static int take_subfolder(kji_event_dir *dir, const kji_event_folder *parent, const char *name)
-{
-    KJI_CLEANUP(kji_freep) char *path = join(parent->path, name);
-    if (!path)
-        return KJ_EMEM;
-    struct stat st;
-    if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode) || parent->depth >= MAX_DEPTH)
-        return 0;
-    size_t root_size = strlen(dir->root);
-    const char *run = path + root_size + (path[root_size] == '/');
-    bool found;
-    size_t at = find_folder(dir, run, &found);
-    if ((found && dir->folders[at]->present) || is_known(dir, path, &st))
-        return 0;
-    if (!found && dir->n_folders >= MAX_FOLDERS) {
-        if (!dir->full_told)
-            kji_log(KJ_LOG_WARNING, "%s: more than %d folders: the rest is not followed", dir->root,
-                    MAX_FOLDERS);
-        dir->full_told = true;
-        return 0;
-    }
-    kji_event_folder *folder =
-        found ? dir->folders[at] : add_folder(dir, kji_take(&path), at, parent->depth + 1);
-    if (!folder)
-        return KJ_EMEM;
-    folder->dev = st.st_dev;
-    folder->ino = st.st_ino;
-    folder->present = folder->dirty = true;
-    return 0;
-}
-
-/* Real folders and files in the first pass, links to folders in the second. */
-static int take_entry(kji_event_dir *dir, kji_event_folder *folder, const struct dirent *entry,
-                      bool links)
-{
-    const char *name = entry->d_name;
-    unsigned char type = entry->d_type;
-    struct stat st;
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (dir->only && !is_wanted(dir, name)))
-        return 0;
-    KJI_CLEANUP(kji_freep) char *path = NULL;
-    if (type == DT_UNKNOWN) {
-        path = join(folder->path, name);
-        if (!path)
-            return KJ_EMEM;
-        if (lstat(path, &st) < 0)
-            return 0;
-        type = IFTODT(st.st_mode);
-    }
-    if (type == DT_DIR || (type == DT_LNK && links))
-        return type == DT_DIR && links ? 0 : take_subfolder(dir, folder, name);
-    if (links || (type != DT_REG && type != DT_LNK) || !is_wanted(dir, name))
-        return 0;
-    if (type == DT_LNK) {
-        path = join(folder->path, name);
-        if (!path)
-            return KJ_EMEM;
-        if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
-            return 0;
-    }
-    return take_file(dir, folder, name) ? 0 : KJ_EMEM;
-}
-
-static int cannot_list(kji_event_dir *dir, kji_event_folder *folder, kj_error *err)
-{
-    int errnum = errno;
-    if (errnum == ENOENT || errnum == ENOTDIR) {
-        set_absent(dir, folder);
-        return 0;
-    }
-    if (folder == dir->folders[0] && (errnum == EACCES || errnum == EPERM))
-        return kji_fail_errno(err, KJ_EPERM, errnum, "cannot list folder %s", folder->path);
-    if (!folder->told) {
-        char text[128];
-        kji_log(KJ_LOG_WARNING, "cannot list folder %s: %s; tried again later", folder->path,
-                strerror_r(errnum, text, sizeof text));
-    }
-    folder->told = true;
-    return 0;
 }
 
 static bool watch_folder(kji_event_dir *dir, kji_event_folder *folder)
@@ -332,142 +219,436 @@ static bool watch_folder(kji_event_dir *dir, kji_event_folder *folder)
     return true;
 }
 
-static int list(kji_event_dir *dir, kji_event_folder *folder, bool links, kj_error *err)
+/* It does not exist any more, so what was below it does not, either. */
+static void set_absent(kji_event_dir *dir, kji_event_folder *folder)
 {
-    /* The watch comes first, so that nothing slips in between. */
-    if (!links && !watch_folder(dir, folder))
-        return kji_fail_memory(err);
-    DIR *stream = opendir(folder->path);
-    struct stat st;
-    if (!stream || fstat(dirfd(stream), &st) < 0) {
-        int r = cannot_list(dir, folder, err);
-        if (stream)
-            closedir(stream);
-        return r;
-    }
-    folder->dev = st.st_dev;
-    folder->ino = st.st_ino;
-    folder->present = true;
-    folder->told = false;
-    if (!links)
-        for (size_t k = 0; k < folder->n_files; k++)
-            if (stat(folder->files[k]->path, &st) < 0 && errno == ENOENT)
-                folder->files[k]->present = false;
-    int r = 0;
-    const struct dirent *entry;
-    while (r == 0 && (entry = readdir(stream)))
-        r = take_entry(dir, folder, entry, links);
-    closedir(stream);
-    return r < 0 ? kji_fail_memory(err) : 0;
+    unwatch(dir, folder);
+    folder->present = false;
+    set_polled(dir, folder);
+    for (size_t k = 0; k < folder->n_files; k++)
+        folder->files[k]->present = false;
+    for (kji_event_folder *below = folder->first_child; below; below = below->next_sibling)
+        if (below->present)
+            set_dirty(dir, below);
 }
 
-static bool is_link(const kji_event_folder *folder, const char *name)
+/* Whether a folder of another path is this one. */
+static bool is_known(kji_event_dir *dir, const char *path, const struct stat *st)
+{
+    kji_event_folder *twin;
+    struct stat now;
+    while ((twin = kji_folder_table_twin(&dir->table, st->st_dev, st->st_ino, path))) {
+        if (stat(twin->path, &now) == 0 && now.st_ino == st->st_ino && now.st_dev == st->st_dev)
+            return true;
+        set_dirty(dir, twin); /* it was renamed */
+        kji_folder_table_set_inode(&dir->table, twin, 0, 0);
+    }
+    return false;
+}
+
+/* A folder that was not known; takes `path` over. *ret_folder is NULL when there are too many, and
+ * with KJ_EMEM. */
+static int make_subfolder(kji_event_dir *dir, kji_event_folder *parent, char *path,
+                          kji_event_folder **ret_folder)
+{
+    bool full = parent->depth >= MAX_DEPTH || dir->table.n_folders >= MAX_FOLDERS;
+    if (full && !dir->full_told) {
+        kji_log(KJ_LOG_WARNING, "%s: more than %d folders, or deeper than %d: not followed", path,
+                MAX_FOLDERS, MAX_DEPTH);
+        dir->full_told = true;
+    }
+    *ret_folder = NULL;
+    if (full) {
+        free(path);
+        return 0;
+    }
+    kji_event_folder *folder = add_folder(dir, path, parent->depth + 1);
+    if (!folder)
+        return KJ_EMEM;
+    folder->next_sibling = parent->first_child;
+    parent->first_child = folder;
+    *ret_folder = folder;
+    return 0;
+}
+
+/* `name` leads to a folder; what that is shows when it is listed. `came`: just now, so one that is
+ * known by this name may be another one. */
+static int take_subfolder(kji_event_dir *dir, kji_event_folder *parent, const char *name, bool came)
+{
+    KJI_CLEANUP(kji_freep) char *path = join(parent->path, name);
+    if (!path)
+        return KJ_EMEM;
+    size_t root_size = strlen(dir->root);
+    kji_event_folder *folder =
+        kji_folder_table_find(&dir->table, path + root_size + (path[root_size] == '/'));
+    if (dir->only)
+        return 0;
+    if (!folder) {
+        int r = make_subfolder(dir, parent, kji_take(&path), &folder);
+        if (!folder)
+            return r;
+    }
+    if (came || !folder->present)
+        set_dirty(dir, folder);
+    return 0;
+}
+
+/* The same for a link, which only counts when it leads to a folder that is not known. */
+static int follow_link(kji_event_dir *dir, kji_event_folder *parent, const char *name)
+{
+    KJI_CLEANUP(kji_freep) char *path = join(parent->path, name);
+    struct stat st;
+    if (!path)
+        return KJ_EMEM;
+    if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode) || is_known(dir, path, &st))
+        return 0;
+    return take_subfolder(dir, parent, name, false);
+}
+
+enum entry { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER, ENTRY_LINK, ENTRY_MISSING };
+
+static enum entry entry_of_mode(mode_t mode)
+{
+    return S_ISREG(mode)   ? ENTRY_FILE
+           : S_ISDIR(mode) ? ENTRY_FOLDER
+           : S_ISLNK(mode) ? ENTRY_LINK
+                           : ENTRY_OTHER;
+}
+
+/* What a name in the folder is, and behind a link, what that leads to. */
+static enum entry look_at_name(const kji_event_folder *folder, const char *name, bool behind)
 {
     KJI_CLEANUP(kji_freep) char *path = join(folder->path, name);
     struct stat st;
-    return path && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    if (!path || (behind ? stat(path, &st) : lstat(path, &st)) < 0)
+        return ENTRY_MISSING;
+    return entry_of_mode(st.st_mode);
+}
+
+static void set_links_due(kji_event_dir *dir, kji_event_folder *folder)
+{
+    if (!folder->links_due)
+        dir->to_follow[dir->n_to_follow++] = folder;
+    folder->links_due = true;
+}
+
+/* Whether the link counts as an event file. One to a folder is followed later; what is behind one
+ * that leads nowhere yet raises no event here. */
+static bool is_file_link(kji_event_dir *dir, kji_event_folder *folder, const char *name)
+{
+    enum entry entry = look_at_name(folder, name, true);
+    if (entry == ENTRY_FOLDER && !dir->only)
+        set_links_due(dir, folder);
+    if (entry == ENTRY_MISSING)
+        folder->incomplete = true;
+    if (entry != ENTRY_FILE || !is_wanted(dir, name))
+        return false;
+    folder->file_links = true;
+    return true;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const kji_event_file *x = *(kji_event_file *const *)a, *y = *(kji_event_file *const *)b;
+    return strcmp(x->name, y->name);
+}
+
+/* The files that were appended come where they belong; one that was listed twice counts once. */
+static void settle_files(kji_event_dir *dir, kji_event_folder *folder)
+{
+    size_t n = 0;
+    qsort(folder->files, folder->n_files, sizeof *folder->files, by_name);
+    for (size_t k = 0; k < folder->n_files; k++) {
+        kji_event_file *file = folder->files[k];
+        if (n > 0 && strcmp(folder->files[n - 1]->name, file->name) == 0) {
+            kji_event_file_free(file);
+            dir->n_files--;
+        } else {
+            folder->files[n++] = file;
+        }
+    }
+    folder->n_files = folder->n_sorted = n;
+}
+
+/* A name that a listing told; new files are appended behind the `n_sorted` known ones. */
+static int take_entry(kji_event_dir *dir, kji_event_folder *folder, const char *name,
+                      enum entry entry)
+{
+    if (entry == ENTRY_FOLDER)
+        return take_subfolder(dir, folder, name, false);
+    if (entry == ENTRY_LINK ? !is_file_link(dir, folder, name)
+                            : entry != ENTRY_FILE || !is_wanted(dir, name))
+        return 0;
+    kji_event_file *file;
+    find_file(folder, folder->n_sorted, name, &file);
+    if (!file)
+        file = add_file(dir, folder, folder->n_files, name);
+    if (!file)
+        return KJ_EMEM;
+    file->listing = folder->listing;
+    return 0;
+}
+
+static int follow_entry(kji_event_dir *dir, kji_event_folder *folder, const char *name,
+                        enum entry entry)
+{
+    return entry == ENTRY_LINK ? follow_link(dir, folder, name) : 0;
+}
+
+typedef int (*entry_fn)(kji_event_dir *, kji_event_folder *, const char *name, enum entry);
+
+/* Calls `take` for all that is in the open folder. KJ_EMEM; 1: the system could not tell all. */
+static int read_entries(kji_event_dir *dir, kji_event_folder *folder, int fd, entry_fn take)
+{
+    char buffer[32768] __attribute__((aligned(__alignof__(struct dirent64))));
+    ssize_t size;
+    while ((size = getdents64(fd, buffer, sizeof buffer)) > 0) {
+        const struct dirent64 *at;
+        for (ssize_t k = 0; k < size; k += at->d_reclen) {
+            at = (const void *)(buffer + k);
+            if (strcmp(at->d_name, ".") == 0 || strcmp(at->d_name, "..") == 0)
+                continue;
+            int r = take(dir, folder, at->d_name,
+                         at->d_type == DT_UNKNOWN ? look_at_name(folder, at->d_name, false)
+                                                  : entry_of_mode(DTTOIF(at->d_type)));
+            if (r < 0)
+                return r;
+        }
+    }
+    return size < 0;
+}
+
+static int open_folder(const kji_event_folder *folder)
+{
+    return open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static int cannot_list(kji_event_dir *dir, kji_event_folder *folder, kj_error *err)
+{
+    int errnum = errno;
+    if (errnum == ENOENT || errnum == ENOTDIR) {
+        set_absent(dir, folder);
+        return 0;
+    }
+    folder->present = folder->incomplete = true;
+    set_polled(dir, folder);
+    if (folder == dir->table.folders[0] && (errnum == EACCES || errnum == EPERM))
+        return kji_fail_errno(err, KJ_EPERM, errnum, "cannot list folder %s", folder->path);
+    if (!folder->told) {
+        char text[128];
+        kji_log(KJ_LOG_WARNING, "cannot list folder %s: %s; tried again later", folder->path,
+                strerror_r(errnum, text, sizeof text));
+    }
+    folder->told = true;
+    return 0;
+}
+
+/* What fstat(2) tells of a folder that is being listed. */
+static void note_folder(kji_event_dir *dir, kji_event_folder *folder, const struct stat *st)
+{
+    const kji_event_folder *root = dir->table.folders[0];
+    int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+    int64_t now = kji_monotonic_ms();
+    if (mtime_ns != folder->mtime_ns)
+        folder->settled_ms = now + MTIME_DOUBT_MS;
+    folder->mtime_ns = mtime_ns;
+    folder->listed_ms = now;
+    folder->network = folder == root || st->st_dev != root->dev ? kji_is_network_path(folder->path)
+                                                                : root->network;
+    dir->network = dir->network || folder->network;
+    folder->present = true;
+    folder->told = folder->incomplete = folder->file_links = false;
+    folder->listing++;
+}
+
+/* After a listing: new files come where they belong, those that it did not tell have gone. */
+static void note_files(kji_event_dir *dir, kji_event_folder *folder, bool whole)
+{
+    if (folder->n_files > folder->n_sorted)
+        settle_files(dir, folder);
+    for (size_t k = 0; k < folder->n_files; k++) {
+        kji_event_file *file = folder->files[k];
+        if (file->listing == folder->listing)
+            set_present(dir, file);
+        else
+            file->present = file->present && !whole;
+    }
+}
+
+static int list(kji_event_dir *dir, kji_event_folder *folder, kj_error *err)
+{
+    KJI_CLEANUP(kji_closep) int fd = open_folder(folder);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return cannot_list(dir, folder, err);
+    if (folder->ino != st.st_ino || folder->dev != st.st_dev) {
+        if (is_known(dir, folder->path, &st)) {
+            set_absent(dir, folder);
+            return 0;
+        }
+        kji_folder_table_set_inode(&dir->table, folder, st.st_dev, st.st_ino);
+    }
+    /* The watch comes first, so that nothing slips in between. */
+    if (!watch_folder(dir, folder))
+        return kji_fail_memory(err);
+    note_folder(dir, folder, &st);
+    int r = read_entries(dir, folder, fd, take_entry);
+    folder->incomplete = folder->incomplete || r != 0;
+    note_files(dir, folder, r == 0);
+    set_polled(dir, folder);
+    return r < 0 ? kji_fail_memory(err) : 0;
+}
+
+static int follow_links(kji_event_dir *dir, kji_event_folder *folder)
+{
+    KJI_CLEANUP(kji_closep) int fd = open_folder(folder);
+    return fd < 0 ? 0 : read_entries(dir, folder, fd, follow_entry);
+}
+
+static int take_file(kji_event_dir *dir, kji_event_folder *folder, const char *name)
+{
+    kji_event_file *file;
+    size_t at = find_file(folder, folder->n_files, name, &file);
+    if (!file)
+        file = add_file(dir, folder, at, name);
+    if (!file)
+        return KJ_EMEM;
+    folder->n_sorted = folder->n_files;
+    set_present(dir, file);
+    kji_event_queue_add(&dir->queue, file);
+    return 0;
+}
+
+/* A name has come, gone, or is that of a file that was not known. */
+static int take_name(kji_event_dir *dir, kji_event_folder *folder, const char *name)
+{
+    enum entry entry = look_at_name(folder, name, false);
+    kji_event_file *file;
+    find_file(folder, folder->n_files, name, &file);
+    if (file && entry != ENTRY_FILE && entry != ENTRY_LINK)
+        file->present = false;
+    if (entry == ENTRY_FOLDER)
+        return take_subfolder(dir, folder, name, true);
+    bool is_file = entry == ENTRY_FILE ? is_wanted(dir, name)
+                                       : entry == ENTRY_LINK && is_file_link(dir, folder, name);
+    set_polled(dir, folder);
+    return is_file ? take_file(dir, folder, name) : 0;
+}
+
+static void take_folder_event(kji_event_dir *dir, kji_event_folder *folder,
+                              const struct inotify_event *event)
+{
+    enum { CAME_OR_WENT = IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE };
+    if (event->mask & IN_IGNORED) {
+        dir->by_wd[event->wd] = NULL;
+        folder->wd = -1;
+    }
+    if (event->mask & (IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF))
+        set_dirty(dir, folder);
+    if (event->len == 0)
+        return;
+    kji_event_file *file;
+    find_file(folder, folder->n_files, event->name, &file);
+    if (event->mask & CAME_OR_WENT ? true : !file && is_wanted(dir, event->name))
+        dir->no_memory = take_name(dir, folder, event->name) < 0 || dir->no_memory;
+    else if (file)
+        kji_event_queue_add(&dir->queue, file);
 }
 
 static void take_event(void *userdata, const struct inotify_event *event)
 {
     kji_event_dir *dir = userdata;
-    if (event->mask & IN_Q_OVERFLOW) {
+    if (event->mask & IN_Q_OVERFLOW)
         kji_event_dir_touch(dir);
+    if (event->wd < 0)
         return;
-    }
     if (event->wd == dir->parent_wd)
-        dir->folders[0]->dirty = true;
-    if (event->wd < 0 || (size_t)event->wd >= dir->by_wd_capacity || !dir->by_wd[event->wd])
-        return;
-    kji_event_folder *folder = dir->by_wd[event->wd];
-    if (event->mask & IN_IGNORED) {
-        dir->by_wd[event->wd] = NULL;
-        folder->wd = -1;
-        folder->dirty = true;
-    }
-    if (event->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_ISDIR)) {
-        folder->dirty = true;
-        return;
-    }
-    if (event->len == 0)
-        return;
-    bool is_event_file = is_wanted(dir, event->name), found;
-    size_t at = find_file(folder, event->name, &found);
-    if (found)
-        folder->files[at]->dirty = true;
-    bool came_or_went = event->mask & (IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE);
-    if ((is_event_file && (!found || came_or_went)) ||
-        (came_or_went && is_link(folder, event->name)))
-        folder->dirty = true;
+        set_dirty(dir, dir->table.folders[0]);
+    if ((size_t)event->wd < dir->by_wd_capacity && dir->by_wd[event->wd])
+        take_folder_event(dir, dir->by_wd[event->wd], event);
 }
 
 /* While the root is absent, what is above it is watched. */
 static void watch_root(kji_event_dir *dir)
 {
-    kji_event_folder *root = dir->folders[0];
+    kji_event_folder *root = dir->table.folders[0];
+    if (root->present && dir->parent_wd < 0)
+        return;
     int wd = root->present ? -1 : kji_watch_nearest(dir->watch, dir->root);
     if (dir->parent_wd != wd && dir->parent_wd != root->wd)
         kji_watch_remove(dir->watch, dir->parent_wd);
     dir->parent_wd = wd;
-    if (root->present)
-        return;
     struct stat st;
-    root->dirty = stat(dir->root, &st) == 0 && S_ISDIR(st.st_mode);
+    if (!root->present && stat(dir->root, &st) == 0 && S_ISDIR(st.st_mode))
+        set_dirty(dir, root);
 }
 
-static int list_real(kji_event_dir *dir, kj_error *err)
+static int list_all(kji_event_dir *dir, kj_error *err)
 {
-    for (bool again = true; again;) {
-        again = false;
-        for (size_t k = 0; k < dir->n_folders; k++) {
-            kji_event_folder *folder = dir->folders[k];
-            if (!folder->dirty)
-                continue;
+    while (dir->n_to_list > 0 || dir->n_to_follow > 0) {
+        if (dir->n_to_list > 0) {
+            kji_event_folder *folder = dir->to_list[--dir->n_to_list];
             folder->dirty = false;
-            int r = list(dir, folder, false, err);
+            int r = list(dir, folder, err);
             if (r < 0)
                 return r;
-            folder->links_due = folder->present;
-            again = true; /* folders may have come in before this one */
+        } else {
+            kji_event_folder *folder = dir->to_follow[--dir->n_to_follow];
+            folder->links_due = false;
+            if (follow_links(dir, folder) < 0)
+                return kji_fail_memory(err);
         }
     }
-    return 0;
-}
-
-/* True when there may be new folders. */
-static int list_links(kji_event_dir *dir, kj_error *err)
-{
-    size_t n_before = dir->n_folders;
-    for (size_t k = 0; k < dir->n_folders; k++) {
-        kji_event_folder *folder = dir->folders[k];
-        if (!folder->links_due)
-            continue;
-        folder->links_due = false;
-        int r = list(dir, folder, true, err);
-        if (r < 0)
-            return r;
-        if (dir->n_folders != n_before)
-            return 1;
-    }
-    return 0;
+    return kji_folder_table_settle(&dir->table) ? 0 : kji_fail_memory(err);
 }
 
 int kji_event_dir_update(kji_event_dir *dir, kj_error *err)
 {
     kji_watch_drain(dir->watch, take_event, dir);
+    if (dir->no_memory) {
+        dir->no_memory = false;
+        kji_event_dir_touch(dir);
+        return kji_fail_memory(err);
+    }
     /* The root may appear between the look at it and the watch above it. */
     for (int round = 0; round < 2; round++) {
-        int r = 1;
-        while (r > 0) {
-            r = list_real(dir, err);
-            if (r == 0)
-                r = list_links(dir, err);
-        }
+        int r = list_all(dir, err);
         if (r < 0)
             return r;
         watch_root(dir);
-        if (!dir->folders[0]->dirty)
+        if (dir->n_to_list == 0)
             break;
     }
     return 0;
+}
+
+/* Over a network an open file tells more than its name. */
+static bool file_differs(const kji_event_folder *folder, const kji_event_file *file)
+{
+    struct stat st;
+    int r;
+    if (folder->network) {
+        KJI_CLEANUP(kji_closep)
+        int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        r = fd < 0 ? -1 : fstat(fd, &st);
+    } else {
+        r = stat(file->path, &st);
+    }
+    return r < 0 || !kji_event_file_is_as_seen(file, &st);
+}
+
+void kji_event_dir_look(kji_event_dir *dir, kji_event_folder *folder)
+{
+    struct stat st;
+    bool changed = stat(folder->path, &st) < 0 || st.st_ino != folder->ino ||
+                   st.st_dev != folder->dev ||
+                   st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != folder->mtime_ns;
+    bool doubtful = folder->polled && folder->listed_ms < folder->settled_ms;
+    bool watchable = folder->wd < 0 && dir->watch->inotify_fd >= 0 && watch_folder(dir, folder) &&
+                     folder->wd >= 0;
+    if (changed || doubtful || watchable || folder->incomplete)
+        set_dirty(dir, folder);
+    for (size_t k = 0; k < folder->n_files; k++)
+        if (folder->files[k]->present && file_differs(folder, folder->files[k]))
+            kji_event_queue_add(&dir->queue, folder->files[k]);
 }

@@ -15,6 +15,7 @@
  */
 #include "event-file.h"
 
+#include "clock.h"
 #include "crc32c.h"
 #include "errors.h"
 #include "event-wire.h"
@@ -496,6 +497,13 @@ static bool is_being_rewritten(struct look *look)
            look->reader->now_ms - file->since_ms < (int64_t)look->reader->grace_ms;
 }
 
+/* How long ago it was, by a clock that need not be that of the file system. */
+static int64_t age_ms(int64_t mtime_ns)
+{
+    double age = kji_wall_time() * 1e3 - (double)mtime_ns * 1e-6;
+    return age > 0 ? (int64_t)age : 0;
+}
+
 /* Notices what has happened to the file since the last look. false: nothing can be read now. */
 static bool compare(struct look *look, const struct stat *st)
 {
@@ -504,6 +512,8 @@ static bool compare(struct look *look, const struct stat *st)
     bool replaced = file->ino && (st->st_dev != file->dev || st->st_ino != file->ino);
     look->size = (uint64_t)st->st_size;
     look->changed = replaced || look->size != file->size || mtime_ns != file->mtime_ns;
+    if (look->changed)
+        file->changed_ms = look->reader->now_ms - (file->ino ? 0 : age_ms(mtime_ns));
     file->dev = st->st_dev;
     file->ino = st->st_ino;
     file->size = look->size;
@@ -520,13 +530,18 @@ static bool compare(struct look *look, const struct stat *st)
     return true;
 }
 
+bool kji_event_file_is_as_seen(const kji_event_file *file, const struct stat *st)
+{
+    int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+    return st->st_ino == file->ino && st->st_dev == file->dev &&
+           (uint64_t)st->st_size == file->size && mtime_ns == file->mtime_ns &&
+           file->values_done == 0 && file->committed == file->size;
+}
+
 static bool needs_look(const kji_event_file *file, const kji_event_reader *reader,
                        const struct stat *st)
 {
-    int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-    return st->st_ino != file->ino || st->st_dev != file->dev ||
-           (uint64_t)st->st_size != file->size || mtime_ns != file->mtime_ns || file->values_done ||
-           file->committed != file->size || reader->finished;
+    return S_ISREG(st->st_mode) && (reader->finished || !kji_event_file_is_as_seen(file, st));
 }
 
 static int cannot_open(kji_event_file *file)
@@ -543,22 +558,22 @@ static int cannot_open(kji_event_file *file)
 int kji_event_file_read(kji_event_file *file, kji_event_reader *reader)
 {
     struct stat st;
-    file->dirty = false;
-    if (stat(file->path, &st) < 0)
+    if (!reader->reopen && stat(file->path, &st) < 0)
         return cannot_open(file);
-    if (!S_ISREG(st.st_mode) || !needs_look(file, reader, &st))
+    if (!reader->reopen && !needs_look(file, reader, &st))
         return 0;
     KJI_CLEANUP(kji_closep)
     int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) < 0)
         return cannot_open(file);
     file->told = false;
+    if (!needs_look(file, reader, &st))
+        return 0;
     struct look look = {.file = file, .reader = reader, .fd = fd};
     if (!compare(&look, &st))
         return 0;
     int r = read_records(&look);
     shrink_buffer(reader);
-    file->dirty = r != 0;
     return r;
 }
 

@@ -27,8 +27,16 @@ typedef struct kji_event_file {
     const char *name; /* the last part of path */
     kji_run *run;
     bool present;
-    bool dirty; /* may have changed: look again */
-    bool told;  /* that it cannot be opened */
+    bool told; /* that it cannot be opened */
+
+    /* For event-dir.h and event-queue.h. */
+    struct kji_event_folder *folder;
+    bool dirty;         /* may have changed: look again */
+    uint32_t listing;   /* number of the last listing of its folder that had it */
+    uint32_t poll_ms;   /* until the next look, where no event tells; 0: at the next round */
+    size_t timed_at;    /* 0: no time is set */
+    int64_t due_ms;     /* monotonic */
+    int64_t changed_ms; /* monotonic: when it changed last, as far as is known */
 
     /* As it was at the beginning of the last look. */
     dev_t dev;
@@ -61,6 +69,7 @@ typedef struct kji_event_reader {
     kji_sink *sink;
     uint32_t grace_ms;
     bool finished; /* wait for nothing */
+    bool reopen;   /* do not believe stat(2) by name: over a network it may be late */
     int64_t now_ms;
 } kji_event_reader;
 
@@ -74,6 +83,9 @@ void kji_event_file_free(kji_event_file *file);
 /* Delivers what is new. 0: read to its end as far as that goes; 1: the sink wants no more now;
  * KJ_EMEM. */
 int kji_event_file_read(kji_event_file *file, kji_event_reader *reader);
+
+/* Whether it is as it was at the last look, and all of it has been read. */
+bool kji_event_file_is_as_seen(const kji_event_file *file, const struct stat *st);
 
 /* When it wants to be looked at though nothing changes (monotonic); INT64_MAX: never. */
 int64_t kji_event_file_deadline(const kji_event_file *file, const kji_event_reader *reader);

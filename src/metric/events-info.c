@@ -29,12 +29,6 @@ int kj_events_list_damage(kj_events *events, kj_damage_fn fn, void *userdata)
     return 0;
 }
 
-int kj_events_list_files(kj_events *events, kj_file_fn fn, void *userdata)
-{
-    (void)events, (void)fn, (void)userdata;
-    return 0;
-}
-
 int kj_events_get_series(kj_events *events, uint32_t series, kj_tag_info *ret_info, kj_error *err)
 {
     if (series >= events->tags.n_tags)

@@ -47,9 +47,13 @@ typedef struct kji_source_kind {
      * be appended any more. Errors: only what a wait cannot heal. Mandatory. */
     int (*step)(void *instance, kji_sink *sink, bool finished, kj_error *err);
 
-    /* Brings the figures up to date that are not counted as they happen (files, waiting_files).
+    /* Brings the figures up to date that are not counted as they happen (files, runs,
+     * waiting_files).
      * Mandatory. */
     void (*count)(const void *instance, kj_events_stats *stats);
+
+    /* For kj_events_list_files. NULL: there are no files. */
+    int (*list_files)(void *instance, kj_file_fn fn, void *userdata);
 } kji_source_kind;
 
 /* The registry, one line for each kind: its table is kji_source_NAME. */
@@ -63,6 +67,8 @@ KJI_SOURCE_MAP(KJI_SOURCE_DECLARE)
 
 /* All kinds; ends with NULL. */
 extern const kji_source_kind *const kji_source_kinds[];
+
+enum { KJI_POLL_WITH_INOTIFY_MS = 10000, KJI_POLL_MS = 500 };
 
 /* Poll and grace times as asked for, or the defaults for the file system of `path`. */
 uint32_t kji_source_poll_ms(const kj_events_options *options, const kji_watch *watch, bool network);

@@ -12,13 +12,13 @@
 #include <string.h>
 
 enum { KNOWN_FLAGS = KJ_EVENTS_FINISHED | KJ_EVENTS_POLL | KJ_EVENTS_CHECK_ALL | KJ_EVENTS_KEEP };
-enum { POLL_WITH_INOTIFY_MS = 10000, POLL_MS = 500, GRACE_MS = 10000, GRACE_NETWORK_MS = 120000 };
+enum { GRACE_MS = 10000, GRACE_NETWORK_MS = 120000 };
 
 uint32_t kji_source_poll_ms(const kj_events_options *options, const kji_watch *watch, bool network)
 {
     if (options->poll_ms)
         return options->poll_ms;
-    return network || kji_watch_polls(watch) ? POLL_MS : POLL_WITH_INOTIFY_MS;
+    return network || kji_watch_polls(watch) ? KJI_POLL_MS : KJI_POLL_WITH_INOTIFY_MS;
 }
 
 uint32_t kji_source_grace_ms(const kj_events_options *options, bool network)
@@ -84,7 +84,7 @@ int kj_events_open(const char *spec, const kj_events_options *options, kj_events
     KJI_CLEANUP(closep) kj_events *source = calloc(1, sizeof *source);
     if (!source)
         return kji_fail_memory(err);
-    source->watch = (kji_watch){-1, -1, -1, false};
+    source->watch = (kji_watch){.epoll_fd = -1, .timer_fd = -1, .inotify_fd = -1};
     int r = take_options(source, options, err);
     if (r < 0)
         return r;
@@ -157,19 +157,17 @@ void kj_events_finish(kj_events *source)
     kji_watch_arm(&source->watch, 0);
 }
 
-/* A second reader of the same place, so that what the first has still to deliver stays undelivered.
- */
 int kj_events_list_tags(kj_events *source, kj_tag_fn fn, void *userdata, kj_error *err)
 {
-    kj_events_options options = source->options;
-    options.flags |= KJ_EVENTS_FINISHED | KJ_EVENTS_POLL;
-    KJI_CLEANUP(closep) kj_events *reader = NULL;
-    int r = kj_events_open(source->text, &options, &reader, err);
-    if (r >= 0)
-        r = kj_events_step(reader, 0, NULL, NULL, err);
-    if (r >= 0)
-        r = kji_tag_table_list(&reader->tags, fn, userdata);
+    int r = kji_tag_table_list(&source->tags, fn, userdata);
     return r == KJ_EMEM ? kji_fail_memory(err) : r;
+}
+
+int kj_events_list_files(kj_events *source, kj_file_fn fn, void *userdata)
+{
+    return source->spec.kind->list_files
+               ? source->spec.kind->list_files(source->instance, fn, userdata)
+               : 0;
 }
 
 void kj_events_get_stats(const kj_events *source, kj_events_stats *ret_stats)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch.h"
 
+#include "clock.h"
 #include "errors.h"
 #include "mem.h"
 
@@ -23,7 +24,7 @@ static bool observe(const kji_watch *watch, int fd)
 
 int kji_watch_init(kji_watch *watch, bool poll_only, kj_error *err)
 {
-    *watch = (kji_watch){.epoll_fd = -1, .timer_fd = -1, .inotify_fd = -1};
+    *watch = (kji_watch){.epoll_fd = -1, .timer_fd = -1, .inotify_fd = -1, .armed_ms = INT64_MAX};
     watch->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (watch->epoll_fd >= 0)
         watch->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -109,8 +110,9 @@ int kji_watch_nearest(kji_watch *watch, const char *path)
 void kji_watch_drain(kji_watch *watch, kji_watch_fn fn, void *userdata)
 {
     uint64_t ticks;
-    while (read(watch->timer_fd, &ticks, sizeof ticks) > 0)
-        continue;
+    if (watch->armed_ms <= kji_monotonic_ms() &&
+        read(watch->timer_fd, &ticks, sizeof ticks) == sizeof ticks)
+        watch->armed_ms = INT64_MAX;
     char buffer[8192] __attribute__((aligned(__alignof__(struct inotify_event))));
     ssize_t size;
     while (watch->inotify_fd >= 0 && (size = read(watch->inotify_fd, buffer, sizeof buffer)) > 0) {
@@ -119,15 +121,27 @@ void kji_watch_drain(kji_watch *watch, kji_watch_fn fn, void *userdata)
             fn(userdata, event);
             at += sizeof *event + event->len;
         }
+        if ((size_t)size < sizeof buffer - sizeof(struct inotify_event) - NAME_MAX - 1)
+            return; /* that was all; what comes now raises the descriptor again */
     }
 }
 
 void kji_watch_arm(kji_watch *watch, int64_t delay_ms)
 {
-    struct itimerspec when = {.it_value = {delay_ms / 1000, delay_ms % 1000 * 1000000}};
-    if (delay_ms <= 0)
-        when.it_value = (struct timespec){0, 1};
-    timerfd_settime(watch->timer_fd, 0, &when, NULL);
+    kji_watch_arm_at(watch, delay_ms > 0 ? kji_monotonic_ms() + delay_ms : 0);
+}
+
+void kji_watch_arm_at(kji_watch *watch, int64_t at_ms)
+{
+    if (at_ms == watch->armed_ms)
+        return;
+    struct itimerspec when = {0};
+    if (at_ms <= 0)
+        when.it_value.tv_nsec = 1; /* long ago; zero would disarm it */
+    else if (at_ms < INT64_MAX)
+        when.it_value = (struct timespec){at_ms / 1000, at_ms % 1000 * 1000000};
+    timerfd_settime(watch->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
+    watch->armed_ms = at_ms;
 }
 
 int kji_watch_wait(kji_watch *watch, int timeout_ms)

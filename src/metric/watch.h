@@ -13,8 +13,9 @@
 
 typedef struct kji_watch {
     int epoll_fd, timer_fd;
-    int inotify_fd; /* -1: polling only */
-    bool exhausted; /* a folder could not be watched */
+    int inotify_fd;   /* -1: polling only */
+    bool exhausted;   /* a folder could not be watched */
+    int64_t armed_ms; /* monotonic: when the timer rings; INT64_MAX: never */
 } kji_watch;
 
 int kji_watch_init(kji_watch *watch, bool poll_only, kj_error *err);
@@ -39,6 +40,9 @@ void kji_watch_drain(kji_watch *watch, kji_watch_fn fn, void *userdata);
 
 /* Readable in delay_ms, at once for 0; replaces the former time. */
 void kji_watch_arm(kji_watch *watch, int64_t delay_ms);
+
+/* The same, at a monotonic time; INT64_MAX: never. */
+void kji_watch_arm_at(kji_watch *watch, int64_t at_ms);
 
 /* Until something came: 1; 0 at the timeout (< 0: none) or when a signal came. */
 int kji_watch_wait(kji_watch *watch, int timeout_ms);
