@@ -50,7 +50,8 @@ static void begin(struct reading *reading, int fd)
     kji_run *run = kji_tag_table_run(&reading->tags, ".");
     reading->file = kji_event_file_new(strdup(path), run);
     reading->file->present = true;
-    reading->sink = (kji_sink){&reading->tags, &reading->stats, count, &reading->tally, 0};
+    reading->sink = (kji_sink){
+        .tags = &reading->tags, .stats = &reading->stats, .fn = count, .userdata = &reading->tally};
     reading->reader.sink = &reading->sink;
 }
 
@@ -78,9 +79,9 @@ static void check_file(const uint8_t *data, size_t size)
         abort();
     whole.reader.finished = true;
     kji_event_file_read(whole.file, &whole.reader);
-    if (whole.stats.bytes != whole.file->committed || whole.file->committed > size)
+    if (whole.stats.bytes != whole.file->mark.committed || whole.file->mark.committed > size)
         abort();
-    if (whole.file->committed != size && whole.file->state != KJI_FILE_PARTIAL)
+    if (whole.file->mark.committed != size && whole.file->state != KJ_DAMAGE_PARTIAL)
         abort();
     end(&whole);
     end(&grown);

@@ -18,7 +18,8 @@
 #include "clock.h"
 #include "crc32c.h"
 #include "errors.h"
-#include "event-wire.h"
+#include "event-deliver.h"
+#include "event-jump.h"
 #include "mem.h"
 
 #include <errno.h>
@@ -27,10 +28,11 @@
 #include <string.h>
 
 enum {
-    BUFFER_SIZE = 256 << 10,
-    SUMMARY_LIMIT = 256 << 20, /* a larger summary is not loaded */
-    PIECE = 16 << 10,
-    HOLE_PATIENCE = 12 /* times the grace: then a hole is given up though the file still changes */
+    JUMP_FROM = 32 << 10,      /* larger records are looked at before they are read */
+    SUMMARY_LIMIT = 256 << 20, /* a larger record is not loaded */
+    HOLE_PATIENCE = 12,     /* times the grace: then a hole is given up though the file changes */
+    MAX_RANGES = 1000,      /* kept for a file, */
+    MAX_ALL_RANGES = 100000 /* and for a source */
 };
 
 /* One look at one file. */
@@ -38,28 +40,25 @@ struct look {
     kji_event_file *file;
     kji_event_reader *reader;
     int fd;
-    uint64_t size; /* of the file, when the look began */
-    bool changed;  /* since the last look */
-    uint64_t window;
-    size_t filled; /* what the buffer holds: [window, window + filled) */
+    uint64_t size;                  /* of the file, when the look began */
+    bool changed;                   /* since the last look */
+    uint64_t last_offset, last_end; /* of the last record that was committed in this look */
 };
 
 struct record {
-    const unsigned char *payload; /* NULL: it is too large for the buffer */
+    const unsigned char *payload; /* NULL: it is passed over */
     size_t size;
+    uint32_t kinds[KJ_EVENT_KINDS]; /* of its values, if it is passed over */
 };
 
 bool kji_event_reader_init(kji_event_reader *reader)
 {
-    reader->buffer = malloc(BUFFER_SIZE);
-    reader->capacity = reader->buffer ? BUFFER_SIZE : 0;
-    return reader->buffer != NULL;
+    return kji_window_init(&reader->window);
 }
 
 void kji_event_reader_done(kji_event_reader *reader)
 {
-    free(reader->buffer);
-    reader->buffer = NULL;
+    kji_window_done(&reader->window);
 }
 
 kji_event_file *kji_event_file_new(char *path, kji_run *run)
@@ -80,108 +79,104 @@ void kji_event_file_free(kji_event_file *file)
 {
     if (!file)
         return;
+    free(file->ranges);
     free(file->path);
     free(file);
 }
 
-/* All of `size` bytes at `offset`, or fewer at the end of the file; -1 with errno. */
-static ssize_t read_at(int fd, void *bytes, size_t size, uint64_t offset)
-{
-    size_t done = 0;
-    while (done < size) {
-        ssize_t n = pread(fd, (char *)bytes + done, size - done, (off_t)(offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -1;
-        if (n == 0)
-            break;
-        done += (size_t)n;
-    }
-    return (ssize_t)done;
-}
-
-/* How many bytes from `offset` on the buffer holds. */
-static size_t held(const struct look *look, uint64_t offset)
-{
-    if (offset < look->window || offset > look->window + look->filled)
-        return 0;
-    return (size_t)(look->window + look->filled - offset);
-}
-
-/* Fills the buffer from `offset` on unless `need` bytes are there already. false: read error. */
-static bool fill(struct look *look, uint64_t offset, size_t need)
-{
-    if (held(look, offset) >= need)
-        return true;
-    ssize_t n = read_at(look->fd, look->reader->buffer, look->reader->capacity, offset);
-    look->window = offset;
-    look->filled = n < 0 ? 0 : (size_t)n;
-    return n >= 0;
-}
-
 static const unsigned char *at(const struct look *look, uint64_t offset)
 {
-    return look->reader->buffer + (offset - look->window);
+    return kji_window_at(&look->reader->window, offset);
 }
 
-/* The checksum of a payload that need not fit into the buffer, which it leaves alone. */
-static enum kji_file_state check_payload(const struct look *look, uint64_t offset, size_t size)
+static size_t held(const struct look *look, uint64_t offset)
 {
-    unsigned char piece[PIECE];
-    uint32_t crc = 0;
-    while (size) {
-        size_t want = size < sizeof piece ? size : sizeof piece;
-        ssize_t n = read_at(look->fd, piece, want, offset);
-        if (n < 0)
-            return KJI_FILE_ERROR;
-        if ((size_t)n < want)
-            return KJI_FILE_PARTIAL;
-        crc = kji_crc32c_extend(crc, piece, want);
-        offset += want;
-        size -= want;
+    return kji_window_held(&look->reader->window, offset);
+}
+
+/* `size` bytes of the file, from memory where they are there. */
+static bool copy_at(const struct look *look, void *bytes, size_t size, uint64_t offset)
+{
+    if (held(look, offset) < size)
+        return kji_read_at(look->fd, bytes, size, offset) == (ssize_t)size;
+    memcpy(bytes, at(look, offset), size);
+    return true;
+}
+
+/* The payload at `committed`, which fits into the window, compared with its checksum. */
+static int load(struct look *look, struct record *record)
+{
+    uint64_t offset = look->file->mark.committed;
+    size_t total = record->size + KJI_FRAME_EXTRA;
+    if (!kji_window_fill(&look->reader->window, offset, total))
+        return KJ_DAMAGE_UNREADABLE;
+    if (held(look, offset) < total)
+        return KJ_DAMAGE_PARTIAL;
+    record->payload = at(look, offset) + KJI_FRAME_HEAD;
+    uint32_t crc = kji_crc32c(record->payload, record->size);
+    return kji_frame_crc_matches(crc, record->payload + record->size) ? KJ_DAMAGE_NONE
+                                                                      : KJ_DAMAGE_PAYLOAD;
+}
+
+/*
+ * A record that is not read without need. It is passed over (payload is NULL) when it holds no
+ * scalar; else memory for it is taken once its bytes are there and match their checksum.
+ */
+static int next_large(struct look *look, struct record *record)
+{
+    kji_window *window = &look->reader->window;
+    bool check_all = look->reader->check_all;
+    uint64_t offset = look->file->mark.committed, payload = offset + KJI_FRAME_HEAD;
+    size_t total = record->size + KJI_FRAME_EXTRA;
+    bool fits = total <= window->capacity;
+    enum kj_damage_kind state = KJ_DAMAGE_NONE;
+    if (look->size < offset || look->size - offset < total)
+        return KJ_DAMAGE_PARTIAL;
+    if (fits && check_all)
+        return load(look, record);
+    if (check_all)
+        state = kji_check_payload(look->fd, payload, record->size);
+    if (state != KJ_DAMAGE_NONE)
+        return (int)state;
+    memset(record->kinds, 0, sizeof record->kinds);
+    switch (
+        kji_event_jump(window, payload, record->size, &look->file->run->plugins, record->kinds)) {
+    case KJI_JUMP_PASS:
+        record->payload = NULL;
+        return KJ_DAMAGE_NONE;
+    case KJI_JUMP_UNREADABLE:
+        return KJ_DAMAGE_UNREADABLE;
+    case KJI_JUMP_READ:
+        break;
     }
-    ssize_t n = read_at(look->fd, piece, 4, offset);
-    if (n != 4)
-        return n < 0 ? KJI_FILE_ERROR : KJI_FILE_PARTIAL;
-    return kji_frame_crc_matches(crc, piece) ? KJI_FILE_CLEAN : KJI_FILE_BAD_PAYLOAD;
+    if (!fits && !check_all)
+        state = kji_check_payload(look->fd, payload, record->size);
+    if (state != KJ_DAMAGE_NONE)
+        return (int)state;
+    if (total > SUMMARY_LIMIT)
+        return KJ_DAMAGE_TOO_LARGE;
+    return fits || kji_window_enlarge(window, total) ? load(look, record) : KJ_EMEM;
 }
 
-/* What stands at `committed`: KJI_FILE_CLEAN with record->size, or why there is no record.
- * `*ret_end` when nothing at all stands there. */
-static enum kji_file_state next_record(struct look *look, struct record *record, bool *ret_end)
+/* What stands at `committed`: KJ_DAMAGE_NONE with *record, or why there is no record. `*ret_end`
+ * when nothing at all stands there. KJ_EMEM. */
+static int next_record(struct look *look, struct record *record, bool *ret_end)
 {
-    uint64_t offset = look->file->committed;
-    if (!fill(look, offset, KJI_FRAME_HEAD))
-        return KJI_FILE_ERROR;
+    uint64_t offset = look->file->mark.committed;
     size_t there = held(look, offset);
+    /* At the known end there is nothing to read; a size of 0 may be that of no ordinary file. */
+    if (there < KJI_FRAME_HEAD && (there || offset == 0 || offset != look->size)) {
+        if (!kji_window_fill(&look->reader->window, offset, KJI_FRAME_HEAD))
+            return KJ_DAMAGE_UNREADABLE;
+        there = held(look, offset);
+    }
     *ret_end = there == 0;
     if (there < KJI_FRAME_HEAD)
-        return there ? KJI_FILE_PARTIAL : KJI_FILE_CLEAN;
+        return there ? KJ_DAMAGE_PARTIAL : KJ_DAMAGE_NONE;
     enum kji_head head = kji_frame_head(at(look, offset), &record->size);
     if (head != KJI_HEAD_GOOD)
-        return head == KJI_HEAD_HOLE ? KJI_FILE_HOLE : KJI_FILE_BAD_HEAD;
-    size_t total = record->size + KJI_FRAME_EXTRA;
-    record->payload = NULL;
-    if (total > look->reader->capacity)
-        return look->size < offset || total > look->size - offset
-                   ? KJI_FILE_PARTIAL
-                   : check_payload(look, offset + KJI_FRAME_HEAD, record->size);
-    if (!fill(look, offset, total))
-        return KJI_FILE_ERROR;
-    if (held(look, offset) < total)
-        return KJI_FILE_PARTIAL;
-    const unsigned char *payload = at(look, offset) + KJI_FRAME_HEAD;
-    if (!kji_frame_crc_matches(kji_crc32c(payload, record->size), payload + record->size))
-        return KJI_FILE_BAD_PAYLOAD;
-    record->payload = payload;
-    return KJI_FILE_CLEAN;
-}
-
-static void count_skipped(struct look *look, uint64_t bytes)
-{
-    look->reader->sink->stats->skipped_records++;
-    look->reader->sink->stats->skipped_bytes += bytes;
+        return head == KJI_HEAD_HOLE ? KJ_DAMAGE_HOLE : KJ_DAMAGE_HEADER;
+    return record->size > JUMP_FROM ? next_large(look, record) : load(look, record);
 }
 
 /*
@@ -192,68 +187,106 @@ static bool find_record(struct look *look, uint64_t from, uint64_t *ret_offset)
 {
     uint64_t unfinished = UINT64_MAX; /* the first header that waits for its payload */
     uint64_t offset = from;
-    for (; fill(look, offset, KJI_FRAME_HEAD) && held(look, offset) >= KJI_FRAME_HEAD; offset++) {
-        const unsigned char *head = at(look, offset);
+    kji_window *window = &look->reader->window;
+    for (; kji_window_fill(window, offset, KJI_FRAME_HEAD); offset++) {
         size_t size;
+        if (held(look, offset) < KJI_FRAME_HEAD)
+            break;
+        const unsigned char *head = at(look, offset);
         if ((head[4] | head[5] | head[6] | head[7]) != 0 ||
             kji_frame_head(head, &size) != KJI_HEAD_GOOD)
             continue;
-        enum kji_file_state state = check_payload(look, offset + KJI_FRAME_HEAD, size);
-        if (state == KJI_FILE_CLEAN) {
+        enum kj_damage_kind state = kji_check_payload(look->fd, offset + KJI_FRAME_HEAD, size);
+        if (state == KJ_DAMAGE_NONE) {
             *ret_offset = offset;
             return true;
         }
-        if (state == KJI_FILE_PARTIAL && unfinished == UINT64_MAX)
+        if (state == KJ_DAMAGE_PARTIAL && unfinished == UINT64_MAX)
             unfinished = offset;
     }
     look->file->searched = unfinished < offset ? unfinished : offset;
     return false;
 }
 
-static void keep_head(kji_event_file *file, const struct record *record, size_t total)
-{
-    size_t size = record->payload ? total : KJI_FRAME_HEAD;
-    file->head_size = size < sizeof file->head ? (uint32_t)size : sizeof file->head;
-    file->head_offset = file->committed;
-    memcpy(file->head, record->payload ? record->payload - KJI_FRAME_HEAD : file->last_head,
-           file->head_size);
-}
-
 static void commit(struct look *look, const struct record *record)
 {
-    kji_event_file *file = look->file;
-    kji_sink *sink = look->reader->sink;
+    kji_file_mark *mark = &look->file->mark;
+    kj_events_stats *stats = look->reader->sink->stats;
     size_t total = record->size + KJI_FRAME_EXTRA;
-    if (file->head_size == 0)
-        keep_head(file, record, total);
-    if (record->payload) {
-        memcpy(file->last_head, record->payload - KJI_FRAME_HEAD, KJI_FRAME_HEAD);
-        memcpy(file->last_tail, record->payload + record->size, sizeof file->last_tail);
+    if (mark->head_size == 0) {
+        size_t size = total < sizeof mark->head ? total : sizeof mark->head;
+        if (copy_at(look, mark->head, size, mark->committed))
+            mark->head_size = (uint32_t)size;
+        mark->head_offset = mark->committed;
     }
-    file->last_offset = file->committed;
-    file->last_end = file->committed + total;
-    file->committed += total;
-    file->records++;
-    file->values_done = 0;
-    file->state = KJI_FILE_CLEAN;
-    sink->stats->records++;
-    sink->stats->bytes += total;
+    look->last_offset = mark->committed;
+    mark->committed += total;
+    look->last_end = mark->committed;
+    mark->records++;
+    mark->values_done = 0;
+    look->file->state = KJ_DAMAGE_NONE;
+    stats->records++;
+    stats->bytes += total;
 }
 
-static void skip_to(struct look *look, uint64_t offset)
+/* What commit remembered of the last record goes into the mark, as a whole or not at all. */
+static void note_last(const struct look *look)
+{
+    kji_file_mark *mark = &look->file->mark;
+    unsigned char head[sizeof mark->last_head], tail[sizeof mark->last_tail];
+    if (look->last_end == 0 || !copy_at(look, head, sizeof head, look->last_offset) ||
+        !copy_at(look, tail, sizeof tail, look->last_end - sizeof tail))
+        return;
+    mark->last_offset = look->last_offset;
+    mark->last_end = look->last_end;
+    memcpy(mark->last_head, head, sizeof head);
+    memcpy(mark->last_tail, tail, sizeof tail);
+}
+
+/* Counts and keeps the bytes from `committed` to `end` as damaged. */
+static void note_damage(struct look *look, uint64_t end, enum kj_damage_kind kind)
 {
     kji_event_file *file = look->file;
-    uint64_t bytes = offset - file->committed;
-    kji_log(KJ_LOG_WARNING, "%s: skipped %llu damaged bytes at offset %llu", file->path,
-            (unsigned long long)bytes, (unsigned long long)file->committed);
-    count_skipped(look, bytes);
-    look->reader->sink->stats->bytes += bytes;
-    file->committed = offset;
-    file->values_done = 0;
-    file->state = KJI_FILE_CLEAN;
+    kji_event_reader *reader = look->reader;
+    uint64_t bytes = end - file->mark.committed;
+    reader->sink->stats->skipped_records++;
+    reader->sink->stats->skipped_bytes += bytes;
+    file->mark.skipped_records++;
+    file->mark.skipped_bytes += bytes;
+    if (file->n_ranges >= MAX_RANGES || reader->n_ranges >= MAX_ALL_RANGES ||
+        !kji_reserve(&file->ranges, &file->ranges_capacity, file->n_ranges + 1,
+                     sizeof *file->ranges))
+        return;
+    file->ranges[file->n_ranges++] =
+        (kji_damage_range){file->mark.committed, end, file->mark.records, kind};
+    reader->n_ranges++;
 }
 
-static void note_state(struct look *look, enum kji_file_state state)
+static void skip_to(struct look *look, uint64_t offset, enum kj_damage_kind kind)
+{
+    kji_event_file *file = look->file;
+    uint64_t bytes = offset - file->mark.committed;
+    kji_log(KJ_LOG_WARNING, "%s: skipped %llu damaged bytes at offset %llu", file->path,
+            (unsigned long long)bytes, (unsigned long long)file->mark.committed);
+    note_damage(look, offset, kind);
+    look->reader->sink->stats->bytes += bytes;
+    file->mark.committed = offset;
+    file->mark.values_done = 0;
+    file->state = KJ_DAMAGE_NONE;
+}
+
+/* A whole record whose content cannot be used. */
+static void skip_record(struct look *look, const struct record *record, enum kj_damage_kind kind)
+{
+    kji_event_file *file = look->file;
+    kji_log(KJ_LOG_WARNING, "%s: record %llu %s: skipped", file->path,
+            (unsigned long long)file->mark.records,
+            kind == KJ_DAMAGE_TOO_LARGE ? "is too large" : "is no event");
+    note_damage(look, file->mark.committed + record->size + KJI_FRAME_EXTRA, kind);
+    commit(look, record);
+}
+
+static void note_state(struct look *look, enum kj_damage_kind state)
 {
     kji_event_file *file = look->file;
     int64_t now = look->reader->now_ms;
@@ -264,7 +297,7 @@ static void note_state(struct look *look, enum kji_file_state state)
     } else if (look->changed) {
         /* While a file with a hole still changes, the hole may yet be filled. */
         int64_t patience = file->first_ms + (int64_t)HOLE_PATIENCE * look->reader->grace_ms;
-        if (state == KJI_FILE_HOLE && now < patience)
+        if (state == KJ_DAMAGE_HOLE && now < patience)
             file->since_ms = now;
         file->given_up = false;
     }
@@ -275,157 +308,57 @@ static void note_state(struct look *look, enum kji_file_state state)
 static void tell_read_error(const kji_event_file *file)
 {
     char text[128];
-    if (file->state != KJI_FILE_ERROR)
+    if (file->state != KJ_DAMAGE_UNREADABLE)
         kji_log(KJ_LOG_WARNING, "%s: cannot be read at offset %llu: %s; tried again later",
-                file->path, (unsigned long long)file->committed,
+                file->path, (unsigned long long)file->mark.committed,
                 strerror_r(errno, text, sizeof text));
 }
 
 /* There is no record at `committed`. True when something was skipped, so that reading can go on. */
-static bool recover(struct look *look, enum kji_file_state state)
+static bool recover(struct look *look, enum kj_damage_kind state)
 {
     kji_event_file *file = look->file;
     const kji_event_reader *reader = look->reader;
-    if (state == KJI_FILE_ERROR)
+    if (state == KJ_DAMAGE_UNREADABLE)
         tell_read_error(file);
     note_state(look, state);
-    if (state == KJI_FILE_CLEAN || state == KJI_FILE_ERROR)
+    if (state == KJ_DAMAGE_NONE || state == KJ_DAMAGE_UNREADABLE)
         return false;
-    if (!reader->finished && (state == KJI_FILE_PARTIAL || file->given_up ||
+    if (!reader->finished && (state == KJ_DAMAGE_PARTIAL || file->given_up ||
                               reader->now_ms - file->since_ms < (int64_t)reader->grace_ms))
         return false;
-    uint64_t from = file->committed + 1, found;
-    if (state != KJI_FILE_HOLE && file->searched > from)
+    uint64_t from = file->mark.committed + 1, found;
+    if (state != KJ_DAMAGE_HOLE && file->searched > from)
         from = file->searched;
     if (find_record(look, from, &found)) {
-        skip_to(look, found);
+        skip_to(look, found, state);
         return true;
     }
     file->given_up = true;
-    if (reader->finished && state != KJI_FILE_PARTIAL && look->size > file->committed)
-        skip_to(look, look->size);
+    if (reader->finished && state != KJ_DAMAGE_PARTIAL && look->size > file->mark.committed)
+        skip_to(look, look->size, state);
     return false;
 }
 
-/* Delivers the values from number file->values_done on. */
-static int deliver_values(kji_event_file *file, kji_sink *sink, const kji_event *event,
-                          const kji_origin *origin)
+/* The record that has been read: delivered, or its values counted. 0, or what the sink returned. */
+static int take_record(struct look *look, const struct record *record)
 {
-    kji_scalar_iter iter;
-    kji_scalar scalar;
-    kji_scalar_begin(&iter, event);
-    for (size_t k = 0; kji_scalar_next(&iter, &scalar) == 1; k++) {
-        if (k < file->values_done)
-            continue;
-        int r = kji_sink_scalar(sink, origin, scalar.tag, scalar.tag_size, scalar.value);
-        if (r >= 0)
-            file->values_done = k + 1;
+    kj_events_stats *stats = look->reader->sink->stats;
+    bool good = true;
+    if (record->payload) {
+        int r =
+            kji_deliver_event(look->file, look->reader->sink, record->payload, record->size, &good);
         if (r != 0)
             return r;
+    } else {
+        for (size_t k = 0; k < KJ_EVENT_KINDS; k++)
+            stats->kinds[k] += record->kinds[k];
     }
+    if (good)
+        commit(look, record);
+    else
+        skip_record(look, record, KJ_DAMAGE_MESSAGE);
     return 0;
-}
-
-/* Nothing of an event is delivered unless all of it is well-formed. */
-static int deliver_summary(kji_event_file *file, kji_sink *sink, const kji_event *event,
-                           const kji_origin *origin, bool *ret_good)
-{
-    kji_scalar_iter iter;
-    kji_scalar first, other;
-    kji_scalar_begin(&iter, event);
-    int r = kji_scalar_next(&iter, &first);
-    size_t n = r == 1;
-    while (r == 1 && (r = kji_scalar_next(&iter, &other)) == 1)
-        n++;
-    *ret_good = r == 0;
-    if (r < 0 || n <= file->values_done)
-        return 0;
-    if (n > 1)
-        return deliver_values(file, sink, event, origin);
-    r = kji_sink_scalar(sink, origin, first.tag, first.tag_size, first.value);
-    file->values_done = r >= 0;
-    return r;
-}
-
-/* A session that starts where there is something already starts again. */
-static int deliver_start(kji_event_file *file, kji_sink *sink, const kji_origin *origin)
-{
-    if (file->values_done)
-        return 0;
-    int r = file->run->started ? kji_sink_restart(sink, origin) : 0;
-    file->values_done = r >= 0;
-    file->run->started = true;
-    return r;
-}
-
-static int deliver(struct look *look, const struct record *record)
-{
-    kji_event_file *file = look->file;
-    kji_sink *sink = look->reader->sink;
-    kji_event event;
-    bool good = kji_event_parse(record->payload, record->size, &event);
-    int r = 0;
-    if (good) {
-        const kji_origin origin = {file->run, file->path, file->records, event.step,
-                                   event.wall_time};
-        if (event.kind == KJI_EVENT_SUMMARY)
-            r = deliver_summary(file, sink, &event, &origin, &good);
-        else if (event.kind == KJI_EVENT_START)
-            r = deliver_start(file, sink, &origin);
-    }
-    if (!good) {
-        kji_log(KJ_LOG_WARNING, "%s: record %llu is no event: skipped", file->path,
-                (unsigned long long)file->records);
-        count_skipped(look, 0);
-    }
-    return r;
-}
-
-enum { NOT_READABLE = 2 };
-
-/* A record that is larger than the buffer, its checksum has been found right. Graphs are passed
- * over; a summary is loaded. 0, NOT_READABLE or KJ_EMEM. */
-static int load_large(struct look *look, struct record *record)
-{
-    kji_event_reader *reader = look->reader;
-    uint64_t offset = look->file->committed;
-    size_t total = record->size + KJI_FRAME_EXTRA;
-    if (!fill(look, offset, reader->capacity) || held(look, offset) < KJI_FRAME_HEAD)
-        return NOT_READABLE;
-    kji_event_file *file = look->file;
-    memcpy(file->last_head, at(look, offset), KJI_FRAME_HEAD);
-    if (read_at(look->fd, file->last_tail, 4, offset + total - 4) != 4)
-        return NOT_READABLE;
-    size_t prefix = held(look, offset) - KJI_FRAME_HEAD;
-    if (kji_event_is_blob(at(look, offset) + KJI_FRAME_HEAD, prefix, record->size))
-        return 0;
-    if (total > SUMMARY_LIMIT) {
-        kji_log(KJ_LOG_WARNING, "%s: record %llu of %zu bytes is too large: skipped", file->path,
-                (unsigned long long)file->records, total);
-        count_skipped(look, 0);
-        return 0;
-    }
-    unsigned char *grown = realloc(reader->buffer, total);
-    if (!grown)
-        return KJ_EMEM;
-    reader->buffer = grown;
-    reader->capacity = total;
-    look->filled = 0;
-    if (!fill(look, offset, total) || held(look, offset) < total)
-        return NOT_READABLE;
-    record->payload = at(look, offset) + KJI_FRAME_HEAD;
-    return 0;
-}
-
-static void shrink_buffer(kji_event_reader *reader)
-{
-    if (reader->capacity == BUFFER_SIZE)
-        return;
-    unsigned char *shrunk = realloc(reader->buffer, BUFFER_SIZE);
-    if (!shrunk)
-        return;
-    reader->buffer = shrunk;
-    reader->capacity = BUFFER_SIZE;
 }
 
 static int read_records(struct look *look)
@@ -433,58 +366,55 @@ static int read_records(struct look *look)
     for (;;) {
         struct record record;
         bool end = false;
-        enum kji_file_state state = next_record(look, &record, &end);
-        if (state != KJI_FILE_CLEAN || end) {
-            if (!recover(look, state))
+        int state = next_record(look, &record, &end);
+        if (state < 0)
+            return state;
+        if (state == KJ_DAMAGE_TOO_LARGE) {
+            skip_record(look, &record, KJ_DAMAGE_TOO_LARGE);
+        } else if (state != KJ_DAMAGE_NONE || end) {
+            if (!recover(look, (enum kj_damage_kind)state))
                 return 0;
-            continue;
+        } else {
+            int r = take_record(look, &record);
+            if (r != 0)
+                return r;
         }
-        int r = record.payload ? 0 : load_large(look, &record);
-        if (r == 0 && record.payload)
-            r = deliver(look, &record);
-        if (r == NOT_READABLE) {
-            note_state(look, KJI_FILE_ERROR);
-            return 0;
-        }
-        if (r != 0)
-            return r;
-        commit(look, &record);
     }
 }
 
 /* Whether the first bytes are still there, as far as the file goes. */
-static bool begins_the_same(const kji_event_file *file, int fd, uint64_t size)
+static bool begins_the_same(const kji_file_mark *mark, int fd, uint64_t size)
 {
-    unsigned char bytes[sizeof file->head];
-    uint64_t there = size > file->head_offset ? size - file->head_offset : 0;
-    size_t want = there < file->head_size ? (size_t)there : file->head_size;
-    return read_at(fd, bytes, want, file->head_offset) == (ssize_t)want &&
-           memcmp(bytes, file->head, want) == 0;
+    unsigned char bytes[sizeof mark->head];
+    uint64_t there = size > mark->head_offset ? size - mark->head_offset : 0;
+    size_t want = there < mark->head_size ? (size_t)there : mark->head_size;
+    return kji_read_at(fd, bytes, want, mark->head_offset) == (ssize_t)want &&
+           memcmp(bytes, mark->head, want) == 0;
 }
 
 /* Whether all that we have read of it before is still there. */
-static bool is_the_same(const kji_event_file *file, int fd)
+static bool is_the_same(const kji_file_mark *mark, int fd)
 {
     unsigned char bytes[KJI_FRAME_HEAD];
-    size_t tail = sizeof file->last_tail;
-    if (file->head_size == 0) /* nothing but damage so far */
+    size_t tail = sizeof mark->last_tail;
+    if (mark->head_size == 0) /* nothing but damage so far */
         return true;
-    return begins_the_same(file, fd, UINT64_MAX) &&
-           read_at(fd, bytes, KJI_FRAME_HEAD, file->last_offset) == KJI_FRAME_HEAD &&
-           memcmp(bytes, file->last_head, KJI_FRAME_HEAD) == 0 &&
-           read_at(fd, bytes, tail, file->last_end - tail) == (ssize_t)tail &&
-           memcmp(bytes, file->last_tail, tail) == 0;
+    return begins_the_same(mark, fd, UINT64_MAX) &&
+           kji_read_at(fd, bytes, KJI_FRAME_HEAD, mark->last_offset) == KJI_FRAME_HEAD &&
+           memcmp(bytes, mark->last_head, KJI_FRAME_HEAD) == 0 &&
+           kji_read_at(fd, bytes, tail, mark->last_end - tail) == (ssize_t)tail &&
+           memcmp(bytes, mark->last_tail, tail) == 0;
 }
 
-static void begin_anew(kji_event_file *file)
+static void begin_anew(kji_event_file *file, kji_event_reader *reader)
 {
     kji_log(KJ_LOG_INFO, "%s: replaced or truncated, read again from its beginning", file->path);
-    file->committed = file->records = 0;
-    file->values_done = 0;
-    file->state = KJI_FILE_CLEAN;
+    reader->n_ranges -= file->n_ranges;
+    file->n_ranges = 0;
+    file->mark = (kji_file_mark){.generation = file->mark.generation + 1};
+    file->state = KJ_DAMAGE_NONE;
     file->searched = 0;
     file->given_up = false;
-    file->head_size = 0;
 }
 
 /* The file is shorter than what was read. Who copies it anew will soon have it as long as it was;
@@ -492,8 +422,8 @@ static void begin_anew(kji_event_file *file)
 static bool is_being_rewritten(struct look *look)
 {
     kji_event_file *file = look->file;
-    note_state(look, KJI_FILE_SHRUNK);
-    return !look->reader->finished && begins_the_same(file, look->fd, look->size) &&
+    note_state(look, KJ_DAMAGE_SHRUNK);
+    return !look->reader->finished && begins_the_same(&file->mark, look->fd, look->size) &&
            look->reader->now_ms - file->since_ms < (int64_t)look->reader->grace_ms;
 }
 
@@ -518,14 +448,14 @@ static bool compare(struct look *look, const struct stat *st)
     file->ino = st->st_ino;
     file->size = look->size;
     file->mtime_ns = mtime_ns;
-    if (look->size < file->committed) {
+    if (look->size < file->mark.committed) {
         if (is_being_rewritten(look))
             return false;
-        begin_anew(file);
-    } else if (look->changed && file->committed && !is_the_same(file, look->fd)) {
-        begin_anew(file);
-    } else if (file->state == KJI_FILE_SHRUNK) {
-        file->state = KJI_FILE_CLEAN;
+        begin_anew(file, look->reader);
+    } else if (look->changed && file->mark.committed && !is_the_same(&file->mark, look->fd)) {
+        begin_anew(file, look->reader);
+    } else if (file->state == KJ_DAMAGE_SHRUNK) {
+        file->state = KJ_DAMAGE_NONE;
     }
     return true;
 }
@@ -535,7 +465,7 @@ bool kji_event_file_is_as_seen(const kji_event_file *file, const struct stat *st
     int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
     return st->st_ino == file->ino && st->st_dev == file->dev &&
            (uint64_t)st->st_size == file->size && mtime_ns == file->mtime_ns &&
-           file->values_done == 0 && file->committed == file->size;
+           file->mark.values_done == 0 && file->mark.committed == file->size;
 }
 
 static bool needs_look(const kji_event_file *file, const kji_event_reader *reader,
@@ -572,16 +502,46 @@ int kji_event_file_read(kji_event_file *file, kji_event_reader *reader)
     struct look look = {.file = file, .reader = reader, .fd = fd};
     if (!compare(&look, &st))
         return 0;
+    kji_window_open(&reader->window, fd);
     int r = read_records(&look);
-    shrink_buffer(reader);
+    note_last(&look);
+    kji_window_restore(&reader->window);
     return r;
 }
 
 int64_t kji_event_file_deadline(const kji_event_file *file, const kji_event_reader *reader)
 {
-    bool damaged = file->state == KJI_FILE_HOLE || file->state == KJI_FILE_BAD_HEAD ||
-                   file->state == KJI_FILE_BAD_PAYLOAD || file->state == KJI_FILE_SHRUNK;
+    bool damaged = file->state == KJ_DAMAGE_HOLE || file->state == KJ_DAMAGE_HEADER ||
+                   file->state == KJ_DAMAGE_PAYLOAD || file->state == KJ_DAMAGE_SHRUNK;
     if (!file->present || !damaged || file->given_up)
         return INT64_MAX;
     return file->since_ms + reader->grace_ms;
+}
+
+int kji_event_file_list_damage(const kji_event_file *file, kj_damage_fn fn, void *userdata)
+{
+    if (!file->run) /* it has never been read */
+        return 0;
+    kj_damage damage = {.size = sizeof damage,
+                        .run = file->run->name,
+                        .file = file->path,
+                        .generation = file->mark.generation,
+                        .skipped = 1};
+    int r = 0;
+    for (size_t k = 0; r == 0 && k < file->n_ranges; k++) {
+        const kji_damage_range *range = &file->ranges[k];
+        damage.kind = range->kind;
+        damage.begin = range->begin;
+        damage.end = range->end;
+        damage.record = range->record;
+        r = fn(userdata, &damage);
+    }
+    if (r != 0 || file->state == KJ_DAMAGE_NONE || !file->present)
+        return r;
+    damage.kind = file->state;
+    damage.begin = file->mark.committed;
+    damage.end = file->size > damage.begin ? file->size : damage.begin;
+    damage.record = file->mark.records;
+    damage.skipped = 0;
+    return fn(userdata, &damage);
 }

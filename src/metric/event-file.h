@@ -7,20 +7,32 @@
 #define KJI_EVENT_FILE_H
 
 #include "event-frame.h"
+#include "event-window.h"
 #include "point-sink.h"
 
 #include <sys/stat.h>
 
-/* What stands at `committed`. All but CLEAN may still heal. */
-enum kji_file_state {
-    KJI_FILE_CLEAN,       /* nothing: all has been read */
-    KJI_FILE_PARTIAL,     /* the beginning of a record */
-    KJI_FILE_HOLE,        /* zeros where a record should begin */
-    KJI_FILE_BAD_HEAD,    /* no record */
-    KJI_FILE_BAD_PAYLOAD, /* a record whose content does not match its checksum */
-    KJI_FILE_SHRUNK, /* the file is shorter than what was read: perhaps it is being rewritten */
-    KJI_FILE_ERROR   /* it could not be read */
-};
+/* All that a reader must know to go on where another one was; plain values. */
+typedef struct kji_file_mark {
+    uint64_t committed;   /* offset behind the last record that was delivered or skipped */
+    uint64_t values_done; /* of the record at `committed`: the caller stopped in its middle */
+    uint64_t records, points, skipped_records, skipped_bytes; /* of this generation */
+    uint32_t generation;
+
+    /* To recognise the file when it has been replaced or rewritten: the beginning of the first good
+     * record, which holds the time when the file was begun, and the checksums of the last one. */
+    uint32_t head_size; /* 0: there was no good record yet */
+    uint64_t head_offset;
+    uint64_t last_offset, last_end;
+    unsigned char head[64], last_head[KJI_FRAME_HEAD], last_tail[4];
+} kji_file_mark;
+
+/* Bytes that were passed over. */
+typedef struct kji_damage_range {
+    uint64_t begin, end;
+    uint64_t record; /* number of the record that should stand there */
+    enum kj_damage_kind kind;
+} kji_damage_range;
 
 typedef struct kji_event_file {
     char *path;
@@ -44,33 +56,26 @@ typedef struct kji_event_file {
     uint64_t size;
     int64_t mtime_ns;
 
-    uint64_t committed; /* offset behind the last record that was delivered or skipped */
-    uint64_t records;
-    size_t values_done; /* of the record at `committed`: the caller stopped in its middle */
+    kji_file_mark mark;
+    kji_damage_range *ranges; /* of this generation, the first ones */
+    size_t n_ranges, ranges_capacity;
 
-    enum kji_file_state state;
+    enum kj_damage_kind state;  /* what stands at mark.committed; all but NONE may still heal */
     int64_t first_ms, since_ms; /* when this state was first seen; when its grace began */
     uint64_t searched;          /* resynchronising: no record begins before this offset */
     bool given_up;              /* there was none up to `size` */
-
-    /* To recognise the file when it has been replaced or rewritten: the beginning of the first good
-     * record, which holds the time when the file was begun, and the checksums of the last one. */
-    unsigned char head[64];
-    uint32_t head_size; /* 0: there was no good record yet */
-    uint64_t head_offset;
-    uint64_t last_offset, last_end;
-    unsigned char last_head[KJI_FRAME_HEAD], last_tail[4];
 } kji_event_file;
 
 /* Shared by all files of a source. */
 typedef struct kji_event_reader {
-    unsigned char *buffer;
-    size_t capacity;
+    kji_window window;
     kji_sink *sink;
     uint32_t grace_ms;
-    bool finished; /* wait for nothing */
-    bool reopen;   /* do not believe stat(2) by name: over a network it may be late */
+    bool finished;  /* wait for nothing */
+    bool reopen;    /* do not believe stat(2) by name: over a network it may be late */
+    bool check_all; /* payloads of every kind are read and compared with their checksums */
     int64_t now_ms;
+    size_t n_ranges; /* kept for all files */
 } kji_event_reader;
 
 bool kji_event_reader_init(kji_event_reader *reader);
@@ -89,5 +94,8 @@ bool kji_event_file_is_as_seen(const kji_event_file *file, const struct stat *st
 
 /* When it wants to be looked at though nothing changes (monotonic); INT64_MAX: never. */
 int64_t kji_event_file_deadline(const kji_event_file *file, const kji_event_reader *reader);
+
+/* Calls fn for what has been skipped, then for what is waited for, until it returns nonzero. */
+int kji_event_file_list_damage(const kji_event_file *file, kj_damage_fn fn, void *userdata);
 
 #endif

@@ -147,7 +147,7 @@ static int64_t next_look(const struct events *events, kji_event_file *file)
     int64_t due = kji_event_file_deadline(file, &events->reader);
     if (due <= now) /* it has passed though the file was looked at */
         due = INT64_MAX;
-    if (file->told || file->state == KJI_FILE_ERROR)
+    if (file->told || file->state == KJ_DAMAGE_UNREADABLE)
         due = now + RETRY_MS + eager_ms(events);
     if (!file->folder->polled)
         return due;
@@ -208,6 +208,7 @@ static int events_step(void *instance, kji_sink *sink, bool finished, kj_error *
         return r;
     events->reader.sink = sink;
     events->reader.finished = finished;
+    events->reader.check_all = events->options->flags & KJ_EVENTS_CHECK_ALL;
     events->reader.now_ms = now;
     events->reader.grace_ms = kji_source_grace_ms(events->options, events->dir.network);
     r = read_files(events);
@@ -226,19 +227,9 @@ static void events_count(const void *instance, kj_events_stats *stats)
         for (size_t j = 0; j < folder->n_files; j++) {
             stats->files += folder->files[j]->present;
             stats->waiting_files +=
-                folder->files[j]->present && folder->files[j]->state != KJI_FILE_CLEAN;
+                folder->files[j]->present && folder->files[j]->state != KJ_DAMAGE_NONE;
         }
     }
-}
-
-static uint32_t damage_kind(enum kji_file_state state)
-{
-    static const uint32_t kinds[] = {
-        [KJI_FILE_CLEAN] = KJ_DAMAGE_NONE,          [KJI_FILE_PARTIAL] = KJ_DAMAGE_PARTIAL,
-        [KJI_FILE_HOLE] = KJ_DAMAGE_HOLE,           [KJI_FILE_BAD_HEAD] = KJ_DAMAGE_HEADER,
-        [KJI_FILE_BAD_PAYLOAD] = KJ_DAMAGE_PAYLOAD, [KJI_FILE_SHRUNK] = KJ_DAMAGE_SHRUNK,
-        [KJI_FILE_ERROR] = KJ_DAMAGE_UNREADABLE};
-    return kinds[state];
 }
 
 static int events_list_files(void *instance, kj_file_fn fn, void *userdata)
@@ -251,15 +242,33 @@ static int events_list_files(void *instance, kj_file_fn fn, void *userdata)
             const kji_event_file *file = folder->files[j];
             const kj_file_info info = {.size = sizeof info,
                                        .state = file->told ? KJ_DAMAGE_UNREADABLE
-                                                           : damage_kind(file->state),
+                                                           : (uint32_t)file->state,
                                        .run = folder->run,
                                        .path = file->path,
                                        .file_size = file->size,
-                                       .committed = file->committed,
-                                       .records = file->records,
+                                       .committed = file->mark.committed,
+                                       .records = file->mark.records,
+                                       .points = file->mark.points,
+                                       .skipped_records = file->mark.skipped_records,
+                                       .skipped_bytes = file->mark.skipped_bytes,
+                                       .generation = file->mark.generation,
                                        .present = file->present,
                                        .quiet_ms = now - file->changed_ms};
             int r = fn(userdata, &info);
+            if (r != 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
+static int events_list_damage(void *instance, kj_damage_fn fn, void *userdata)
+{
+    const struct events *events = instance;
+    for (size_t k = 0; k < events->dir.table.n_folders; k++) {
+        const kji_event_folder *folder = events->dir.table.folders[k];
+        for (size_t j = 0; j < folder->n_files; j++) {
+            int r = kji_event_file_list_damage(folder->files[j], fn, userdata);
             if (r != 0)
                 return r;
         }
@@ -278,4 +287,5 @@ const kji_source_kind kji_source_events = {
     .step = events_step,
     .count = events_count,
     .list_files = events_list_files,
+    .list_damage = events_list_damage,
 };

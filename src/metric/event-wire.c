@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reader of the protobuf wire format that knows just the fields that lead to a scalar
- * (event.proto, summary.proto, tensor.proto of TensorFlow). A field is recognised by its whole key,
- * number and wire type: one with another wire type is an unknown field, as protobuf itself sees it.
+ * A reader of the protobuf wire format that knows just the fields that lead to a scalar. A field is
+ * recognised by its whole key, number and wire type: one with another wire type is an unknown
+ * field, as protobuf itself sees it.
  *
  * `oneof` means: the last member wins, and a message that occurs again right after itself is merged
  * with the former. Both fall out of one rule: remember where the last run of the wanted member
@@ -11,31 +11,84 @@
 #include "event-wire.h"
 
 #include "tensor-scalar.h"
-#include "wire.h"
+#include "wire-keys.h"
 
 #include <string.h>
 
-enum { /* keys: field number << 3 | wire type */
-       EVENT_WALL_TIME = 1 << 3 | KJI_WIRE_FIXED64,
-       EVENT_STEP = 2 << 3 | KJI_WIRE_VARINT,
-       EVENT_FILE_VERSION = 3 << 3 | KJI_WIRE_BYTES,
-       EVENT_GRAPH = 4 << 3 | KJI_WIRE_BYTES,
-       EVENT_SUMMARY = 5 << 3 | KJI_WIRE_BYTES,
-       EVENT_LOG_MESSAGE = 6 << 3 | KJI_WIRE_BYTES,
-       EVENT_SESSION_LOG = 7 << 3 | KJI_WIRE_BYTES,
-       EVENT_RUN_METADATA = 8 << 3 | KJI_WIRE_BYTES,
-       EVENT_META_GRAPH = 9 << 3 | KJI_WIRE_BYTES,
-       SESSION_STATUS = 1 << 3 | KJI_WIRE_VARINT,
-       SESSION_START = 1,
-       SUMMARY_VALUE = 1 << 3 | KJI_WIRE_BYTES,
-       VALUE_TAG = 1 << 3 | KJI_WIRE_BYTES,
-       VALUE_SIMPLE = 2 << 3 | KJI_WIRE_FIXED32,
-       VALUE_OBSOLETE_HISTOGRAM = 3 << 3 | KJI_WIRE_BYTES,
-       VALUE_IMAGE = 4 << 3 | KJI_WIRE_BYTES,
-       VALUE_HISTOGRAM = 5 << 3 | KJI_WIRE_BYTES,
-       VALUE_AUDIO = 6 << 3 | KJI_WIRE_BYTES,
-       VALUE_TENSOR = 8 << 3 | KJI_WIRE_BYTES
-};
+enum { SESSION_START = 1, DTYPE_FLOAT = 1 };
+
+static double widen(uint32_t bits)
+{
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return (double)number;
+}
+
+/* Enters the message with this key that stands at *at and goes up to `end`. */
+static inline bool enter_last(const unsigned char **at, const unsigned char *end, uint32_t key)
+{
+    uint64_t size;
+    if (*at == end || **at != key)
+        return false;
+    ++*at;
+    return kji_wire_varint(at, end, &size) && size == (uint64_t)(end - *at);
+}
+
+/* A simple_value, or a scalar tensor of one float as tensor_content, at *at. */
+static inline bool take_usual_number(const unsigned char **at, const unsigned char *end,
+                                     kji_value *value)
+{
+    static const unsigned char tensor[8] = {KJI_VALUE_TENSOR, 10, KJI_TENSOR_DTYPE,   DTYPE_FLOAT,
+                                            KJI_TENSOR_SHAPE, 0,  KJI_TENSOR_CONTENT, 4};
+    uint32_t bits;
+    if (end - *at >= 5 && **at == KJI_VALUE_SIMPLE)
+        *at += 1;
+    else if (end - *at >= 12 && memcmp(*at, tensor, sizeof tensor) == 0)
+        *at += sizeof tensor;
+    else
+        return false;
+    memcpy(&bits, *at, sizeof bits);
+    *at += sizeof bits;
+    value->number = widen(le32toh(bits));
+    value->dtype = DTYPE_FLOAT;
+    value->kind = KJ_EVENT_SCALAR;
+    return true;
+}
+
+bool kji_event_read_usual(const void *bytes, size_t size, kji_event *ret_event,
+                          kji_value *ret_value)
+{
+    const unsigned char *at = bytes, *end = at + size;
+    uint64_t word, step = 0, tag_size;
+    if (size < 10 || *at != KJI_EVENT_WALL_TIME)
+        return false;
+    memcpy(&word, at + 1, sizeof word);
+    at += 9;
+    if (*at == KJI_EVENT_STEP) {
+        at++;
+        if (!kji_wire_varint(&at, end, &step))
+            return false;
+    }
+    if (!enter_last(&at, end, KJI_EVENT_SUMMARY) || !enter_last(&at, end, KJI_SUMMARY_VALUE) ||
+        at == end || *at++ != KJI_VALUE_TAG || !kji_wire_varint(&at, end, &tag_size) ||
+        tag_size > (uint64_t)(end - at))
+        return false;
+    ret_value->tag = (const char *)at;
+    ret_value->tag_size = tag_size;
+    at += tag_size;
+    if (!take_usual_number(&at, end, ret_value))
+        return false;
+    ret_value->metadata = at < end ? at : NULL;
+    ret_value->end = end;
+    if (at < end && !enter_last(&at, end, KJI_VALUE_METADATA))
+        return false;
+    word = le64toh(word);
+    memcpy(&ret_event->wall_time, &word, sizeof word);
+    ret_event->step = (int64_t)step;
+    ret_event->has_summary = true;
+    ret_event->starts = false;
+    return true;
+}
 
 static bool parse_session_log(const unsigned char *from, const unsigned char *end,
                               uint64_t *ret_status)
@@ -44,10 +97,28 @@ static bool parse_session_log(const unsigned char *from, const unsigned char *en
     while (from < end) {
         if (!kji_wire_next(&from, end, &field))
             return false;
-        if (field.key == SESSION_STATUS)
+        if (field.key == KJI_SESSION_STATUS)
             *ret_status = field.number;
     }
     return true;
+}
+
+enum kj_event_kind kji_event_kind(uint32_t key)
+{
+    switch (key) {
+    case KJI_EVENT_FILE_VERSION:
+        return KJ_EVENT_FILE_VERSION;
+    case KJI_EVENT_GRAPH:
+    case KJI_EVENT_META_GRAPH:
+        return KJ_EVENT_GRAPH;
+    case KJI_EVENT_RUN_METADATA:
+        return KJ_EVENT_RUN_METADATA;
+    case KJI_EVENT_SESSION_LOG:
+        return KJ_EVENT_SESSION;
+    case 0:
+        return KJ_EVENT_NO_VALUE;
+    }
+    return KJ_EVENT_OTHER;
 }
 
 bool kji_event_parse(const void *bytes, size_t size, kji_event *ret_event)
@@ -62,166 +133,213 @@ bool kji_event_parse(const void *bytes, size_t size, kji_event *ret_event)
         if (!kji_wire_next(&from, end, &field))
             return false;
         switch (field.key) {
-        case EVENT_WALL_TIME:
+        case KJI_EVENT_WALL_TIME:
             memcpy(&event.wall_time, &field.number, sizeof event.wall_time);
             break;
-        case EVENT_STEP:
+        case KJI_EVENT_STEP:
             step = field.number;
             break;
-        case EVENT_SUMMARY:
-            if (member != EVENT_SUMMARY)
-                event.summary = start;
-            member = EVENT_SUMMARY;
+        case KJI_EVENT_SUMMARY:
+            if (member != KJI_EVENT_SUMMARY)
+                event.values = start;
+            member = KJI_EVENT_SUMMARY;
             break;
-        case EVENT_SESSION_LOG:
-            if (member != EVENT_SESSION_LOG)
+        case KJI_EVENT_SESSION_LOG:
+            if (member != KJI_EVENT_SESSION_LOG)
                 status = 0;
             if (!parse_session_log(field.bytes, field.bytes + field.number, &status))
                 return false;
-            member = EVENT_SESSION_LOG;
+            member = KJI_EVENT_SESSION_LOG;
             break;
-        case EVENT_FILE_VERSION:
-        case EVENT_GRAPH:
-        case EVENT_LOG_MESSAGE:
-        case EVENT_RUN_METADATA:
-        case EVENT_META_GRAPH:
+        case KJI_EVENT_FILE_VERSION:
+        case KJI_EVENT_GRAPH:
+        case KJI_EVENT_LOG_MESSAGE:
+        case KJI_EVENT_RUN_METADATA:
+        case KJI_EVENT_META_GRAPH:
             member = field.key;
             break;
         }
     }
     event.step = (int64_t)step;
-    if (member == EVENT_SUMMARY)
-        event.kind = KJI_EVENT_SUMMARY;
-    else if (member == EVENT_SESSION_LOG && status == SESSION_START)
-        event.kind = KJI_EVENT_START;
+    event.has_summary = member == KJI_EVENT_SUMMARY;
+    event.starts = member == KJI_EVENT_SESSION_LOG && status == SESSION_START;
+    event.kind = kji_event_kind(member);
     *ret_event = event;
     return true;
 }
 
-bool kji_event_is_blob(const void *prefix, size_t prefix_size, size_t size)
+void kji_value_begin(kji_value_iter *iter, const kji_event *event)
 {
-    const unsigned char *from = prefix, *end = from + prefix_size;
-    size_t left = size;
-    while (from < end) {
-        const unsigned char *start = from;
-        uint64_t key, number;
-        if (!kji_wire_varint(&from, end, &key))
-            return false;
-        if (key == EVENT_WALL_TIME) {
-            if (end - from < 8)
-                return false;
-            from += 8;
-        } else if (key == EVENT_STEP) {
-            if (!kji_wire_varint(&from, end, &number))
-                return false;
-        } else if (key == EVENT_GRAPH || key == EVENT_META_GRAPH || key == EVENT_RUN_METADATA) {
-            /* It is the last field, so nothing can come behind it that wins. */
-            return kji_wire_varint(&from, end, &number) && (size_t)(from - start) <= left &&
-                   number == left - (size_t)(from - start);
-        } else {
-            return false;
-        }
-        if ((size_t)(from - start) > left)
-            return false;
-        left -= (size_t)(from - start);
-    }
-    return false;
+    *iter = (kji_value_iter){.event = event->values, .event_end = event->end};
 }
 
-void kji_scalar_begin(kji_scalar_iter *iter, const kji_event *event)
-{
-    *iter = (kji_scalar_iter){.event = event->summary, .event_end = event->end};
-}
-
-/* All tensors of a value, merged; they begin at `from`. */
-static int read_tensor(const unsigned char *from, const unsigned char *end, double *ret_value)
+/* All tensors of a value, merged; they begin at `from`. false: malformed. */
+static bool read_tensor(const unsigned char *from, const unsigned char *end, kji_value *value)
 {
     kji_tensor tensor;
     kji_tensor_begin(&tensor);
     kji_field field;
     for (const unsigned char *at = from; at < end;) {
         if (!kji_wire_next(&at, end, &field))
-            return -1;
-        if (field.key == VALUE_TENSOR && !kji_tensor_add(&tensor, field.bytes, field.number))
-            return -1;
+            return false;
+        if (field.key == KJI_VALUE_TENSOR && !kji_tensor_add(&tensor, field.bytes, field.number))
+            return false;
     }
+    value->kind = kji_tensor_kind(&tensor);
     if (!kji_tensor_may_be_scalar(&tensor))
-        return 0;
+        return true;
     for (const unsigned char *at = from; at < end;) {
         kji_wire_next(&at, end, &field);
-        if (field.key == VALUE_TENSOR)
+        if (field.key == KJI_VALUE_TENSOR)
             kji_tensor_add_values(&tensor, field.bytes, field.number);
     }
-    return kji_tensor_value(&tensor, ret_value);
+    int r = kji_tensor_value(&tensor, &value->number);
+    if (r == 1) {
+        value->kind = KJ_EVENT_SCALAR;
+        value->dtype = (uint32_t)tensor.dtype;
+    }
+    return r >= 0;
 }
 
-/* One Summary.Value: 1 scalar, 0 something else, -1 malformed. */
-static int read_value(const unsigned char *from, const unsigned char *end, kji_scalar *ret_scalar)
+enum kj_event_kind kji_member_kind(uint32_t key)
 {
-    kji_scalar scalar = {.tag = ""};
+    switch (key) {
+    case KJI_VALUE_SIMPLE:
+        return KJ_EVENT_SCALAR;
+    case KJI_VALUE_OLD_HISTOGRAM:
+    case KJI_VALUE_HISTOGRAM:
+        return KJ_EVENT_HISTOGRAM;
+    case KJI_VALUE_IMAGE:
+        return KJ_EVENT_IMAGE;
+    case KJI_VALUE_AUDIO:
+        return KJ_EVENT_AUDIO;
+    }
+    return KJ_EVENT_NO_VALUE;
+}
+
+/* One Summary.Value; false: malformed. */
+static bool read_value(const unsigned char *from, const unsigned char *end, kji_value *ret_value)
+{
+    kji_value value = {.tag = "", .kind = KJ_EVENT_NO_VALUE, .end = end};
     const unsigned char *tensor = NULL;
     uint32_t member = 0, bits = 0;
     kji_field field;
     while (from < end) {
         const unsigned char *start = from;
         if (!kji_wire_next(&from, end, &field))
-            return -1;
+            return false;
         switch (field.key) {
-        case VALUE_TAG:
-            scalar.tag = (const char *)field.bytes;
-            scalar.tag_size = field.number;
+        case KJI_VALUE_TAG:
+            value.tag = (const char *)field.bytes;
+            value.tag_size = field.number;
             break;
-        case VALUE_SIMPLE:
+        case KJI_VALUE_METADATA:
+            if (!value.metadata)
+                value.metadata = start;
+            break;
+        case KJI_VALUE_SIMPLE:
             bits = (uint32_t)field.number;
             member = field.key;
             break;
-        case VALUE_TENSOR:
-            if (member != VALUE_TENSOR)
+        case KJI_VALUE_TENSOR:
+            if (member != KJI_VALUE_TENSOR)
                 tensor = start;
             member = field.key;
             break;
-        case VALUE_OBSOLETE_HISTOGRAM:
-        case VALUE_IMAGE:
-        case VALUE_HISTOGRAM:
-        case VALUE_AUDIO:
+        case KJI_VALUE_OLD_HISTOGRAM:
+        case KJI_VALUE_HISTOGRAM:
+        case KJI_VALUE_IMAGE:
+        case KJI_VALUE_AUDIO:
             member = field.key;
             break;
         }
     }
-    int r = 0;
-    if (member == VALUE_SIMPLE) {
-        float value;
-        memcpy(&value, &bits, sizeof value);
-        scalar.value = (double)value;
-        r = 1;
-    } else if (member == VALUE_TENSOR) {
-        r = read_tensor(tensor, end, &scalar.value);
-    }
-    if (r == 1)
-        *ret_scalar = scalar;
-    return r;
+    *ret_value = value;
+    if (member == KJI_VALUE_TENSOR)
+        return read_tensor(tensor, end, ret_value);
+    ret_value->kind = kji_member_kind(member);
+    ret_value->number = widen(bits);
+    ret_value->dtype = DTYPE_FLOAT;
+    return true;
 }
 
-int kji_scalar_next(kji_scalar_iter *iter, kji_scalar *ret_scalar)
+int kji_value_next(kji_value_iter *iter, kji_value *ret_value)
 {
     kji_field field;
     for (;;) {
         while (iter->summary < iter->summary_end) {
             if (!kji_wire_next(&iter->summary, iter->summary_end, &field))
                 return -1;
-            if (field.key != SUMMARY_VALUE)
-                continue;
-            int r = read_value(field.bytes, field.bytes + field.number, ret_scalar);
-            if (r != 0)
-                return r;
+            if (field.key == KJI_SUMMARY_VALUE)
+                return read_value(field.bytes, field.bytes + field.number, ret_value) ? 1 : -1;
         }
         if (iter->event >= iter->event_end)
             return 0;
         if (!kji_wire_next(&iter->event, iter->event_end, &field))
             return -1;
-        if (field.key == EVENT_SUMMARY) {
+        if (field.key == KJI_EVENT_SUMMARY) {
             iter->summary = field.bytes;
             iter->summary_end = field.bytes + field.number;
         }
     }
+}
+
+static bool read_plugin(const unsigned char *from, const unsigned char *end, kji_metadata *metadata)
+{
+    kji_field field;
+    while (from < end) {
+        if (!kji_wire_next(&from, end, &field))
+            return false;
+        if (field.key == KJI_PLUGIN_NAME) {
+            metadata->plugin = (const char *)field.bytes;
+            metadata->plugin_size = field.number;
+        }
+    }
+    return true;
+}
+
+static bool add_metadata(const unsigned char *from, const unsigned char *end,
+                         kji_metadata *metadata)
+{
+    kji_field field;
+    while (from < end) {
+        if (!kji_wire_next(&from, end, &field))
+            return false;
+        if (field.key == KJI_METADATA_PLUGIN_DATA) {
+            if (!read_plugin(field.bytes, field.bytes + field.number, metadata))
+                return false;
+        } else if (field.key == KJI_METADATA_DISPLAY_NAME) {
+            metadata->display_name = (const char *)field.bytes;
+            metadata->display_name_size = field.number;
+        } else if (field.key == KJI_METADATA_DESCRIPTION) {
+            metadata->description = (const char *)field.bytes;
+            metadata->description_size = field.number;
+        }
+    }
+    return true;
+}
+
+static const kji_metadata no_metadata = {.plugin = "", .display_name = "", .description = ""};
+
+bool kji_metadata_parse(const unsigned char *bytes, size_t size, kji_metadata *ret_metadata)
+{
+    *ret_metadata = no_metadata;
+    return add_metadata(bytes, bytes + size, ret_metadata);
+}
+
+bool kji_metadata_read(const kji_value *value, kji_metadata *ret_metadata)
+{
+    kji_metadata metadata = no_metadata;
+    if (!value->metadata)
+        return false;
+    kji_field field;
+    for (const unsigned char *at = value->metadata; at < value->end;) {
+        if (!kji_wire_next(&at, value->end, &field))
+            return false;
+        if (field.key == KJI_VALUE_METADATA &&
+            !add_metadata(field.bytes, field.bytes + field.number, &metadata))
+            return false;
+    }
+    *ret_metadata = metadata;
+    return true;
 }

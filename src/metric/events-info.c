@@ -25,8 +25,8 @@ const char *kj_damage_kind_name(uint32_t kind)
 
 int kj_events_list_damage(kj_events *events, kj_damage_fn fn, void *userdata)
 {
-    (void)events, (void)fn, (void)userdata;
-    return 0;
+    const kji_source_kind *kind = events->spec.kind;
+    return kind->list_damage ? kind->list_damage(events->instance, fn, userdata) : 0;
 }
 
 int kj_events_get_series(kj_events *events, uint32_t series, kj_tag_info *ret_info, kj_error *err)

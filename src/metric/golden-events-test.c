@@ -131,8 +131,10 @@ static void check_finish(const char *folder, const struct variant *variant,
     assert_int_equal(got.n, expected->n);
     kji_rows_assert_same(&got, expected, 0, expected->n, variant->name);
     kj_events_get_stats(source, &stats);
-    assert_int_equal(stats.skipped_bytes, variant->damaged_bytes < 0 ? 0 : variant->damaged_bytes);
     bool malformed = strncmp(variant->name, "proto_", 6) == 0;
+    if (!malformed)
+        assert_int_equal(stats.skipped_bytes,
+                         variant->damaged_bytes < 0 ? 0 : variant->damaged_bytes);
     assert_int_equal(stats.skipped_records > 0, malformed || variant->damaged_bytes > 0);
     kj_events_close(source);
     kji_rows_done(&got);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "point-sink.h"
 
+#include "event-wire.h"
+
 #include <math.h>
 
 static int call(kji_sink *sink, const kji_origin *origin, uint32_t flags, uint32_t series,
@@ -16,6 +18,8 @@ static int call(kji_sink *sink, const kji_origin *origin, uint32_t flags, uint32
                             .value = value,
                             .file = origin->file,
                             .record = origin->record,
+                            .generation = origin->generation,
+                            .dtype = origin->dtype,
                             .series = series};
     return sink->fn(sink->userdata, &point) != 0;
 }
@@ -30,6 +34,12 @@ static int put(const kji_sink *sink, const kji_origin *origin, uint32_t flags, u
     return block->seen.n >= sink->block_limit;
 }
 
+static bool describe(kji_tag *tag, const kji_value *value)
+{
+    kji_metadata metadata;
+    return !kji_metadata_read(value, &metadata) || kji_tag_describe(tag, &metadata) == 0;
+}
+
 int kji_sink_scalar(kji_sink *sink, const kji_origin *origin, const char *tag, size_t tag_size,
                     double value)
 {
@@ -37,6 +47,8 @@ int kji_sink_scalar(kji_sink *sink, const kji_origin *origin, const char *tag, s
     int r = kji_tag_table_tag(sink->tags, origin->run, tag, tag_size, &known);
     if (r < 0)
         return r;
+    if (r > 0 && origin->described && !known->plugin && !describe(known, origin->described))
+        return KJ_EMEM;
     bool selected = r > 0 && kji_tag_table_selects(sink->tags, known);
     if (selected && sink->keep) {
         if (!kji_series_history_prepare(&known->history, &origin->run->restarts))
@@ -44,9 +56,12 @@ int kji_sink_scalar(kji_sink *sink, const kji_origin *origin, const char *tag, s
         kji_series_history_add(&known->history, origin->step, origin->wall_time, value);
     }
     sink->stats->points++;
+    sink->stats->kinds[KJ_EVENT_SCALAR]++;
     origin->run->started = true;
-    if (r > 0)
+    if (r > 0) {
         kji_tag_count(known, origin->step, value);
+        known->dtype = origin->dtype;
+    }
     if (!selected)
         return 0;
     sink->delivered++;

@@ -5,6 +5,8 @@
 
 #include "tag-table.h"
 
+struct kji_value;
+
 typedef struct kji_sink {
     kji_tag_table *tags;
     kj_events_stats *stats;
@@ -23,6 +25,9 @@ typedef struct kji_origin {
     uint64_t record;
     int64_t step;
     double wall_time;
+    uint32_t generation;               /* of the file */
+    uint32_t dtype;                    /* 0: text */
+    const struct kji_value *described; /* a value that may have metadata, or NULL */
 } kji_origin;
 
 /* 0: go on; 1: done with this one, but the caller wants no more now; KJ_EMEM: nothing has been done

@@ -54,6 +54,9 @@ typedef struct kji_source_kind {
 
     /* For kj_events_list_files. NULL: there are no files. */
     int (*list_files)(void *instance, kj_file_fn fn, void *userdata);
+
+    /* For kj_events_list_damage. NULL: nothing is ever damaged. */
+    int (*list_damage)(void *instance, kj_damage_fn fn, void *userdata);
 } kji_source_kind;
 
 /* The registry, one line for each kind: its table is kji_source_NAME. */

@@ -10,11 +10,13 @@
 #include "tag-table.h"
 
 #include "errors.h"
+#include "event-wire.h"
 #include "mem.h"
 
 #include <math.h>
 #include <string.h>
 
+enum { MAX_PLUGIN = 256, MAX_DISPLAY_NAME = 1024, MAX_TEXT = 16 << 10 };
 enum { MAX_TAGS = 200000, RANK_EXACT = UINT32_MAX - 1, RANK_ALL = 1 };
 
 bool kji_tag_table_init(kji_tag_table *table, const char *wanted)
@@ -33,9 +35,13 @@ static void free_run(kji_run *run)
             continue;
         kji_series_history_done(&run->slots[k]->history);
         free(run->slots[k]->name);
+        free(run->slots[k]->plugin);
+        free(run->slots[k]->display_name);
+        free(run->slots[k]->description);
         free(run->slots[k]);
     }
     free(run->restarts.steps);
+    kji_plugin_table_done(&run->plugins);
     free(run->slots);
     free(run->name);
     free(run);
@@ -235,10 +241,42 @@ void kji_tag_count(kji_tag *tag, int64_t step, double value)
         tag->first_step = step;
     tag->last_step = step;
     tag->last_value = value;
-    if (value < tag->min_value || isnan(tag->min_value))
+    /* Both are NaN at first, so neither comparison holds then. */
+    if (!(value >= tag->min_value) && !isnan(value))
         tag->min_value = value;
-    if (value > tag->max_value || isnan(tag->max_value))
+    if (!(value <= tag->max_value) && !isnan(value))
         tag->max_value = value;
+}
+
+/* At most `limit` bytes, no UTF-8 character cut in two. NULL when memory is gone. */
+static char *copy_text(const char *text, size_t size, size_t limit)
+{
+    if (size > limit)
+        for (size = limit; size && ((unsigned char)text[size] & 0xc0) == 0x80;)
+            size--;
+    char *copy = malloc(size + 1);
+    if (!copy)
+        return NULL;
+    memcpy(copy, text, size);
+    copy[size] = 0;
+    return copy;
+}
+
+int kji_tag_describe(kji_tag *tag, const struct kji_metadata *metadata)
+{
+    char *plugin = copy_text(metadata->plugin, metadata->plugin_size, MAX_PLUGIN);
+    char *name = copy_text(metadata->display_name, metadata->display_name_size, MAX_DISPLAY_NAME);
+    char *description = copy_text(metadata->description, metadata->description_size, MAX_TEXT);
+    if (!plugin || !name || !description) {
+        free(plugin);
+        free(name);
+        free(description);
+        return KJ_EMEM;
+    }
+    tag->plugin = plugin;
+    tag->display_name = name;
+    tag->description = description;
+    return 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -262,9 +300,10 @@ kj_tag_info kji_tag_table_info(const kji_tag_table *table, const kji_tag *tag)
                          .last_value = tag->last_value,
                          .min_value = tag->min_value,
                          .max_value = tag->max_value,
-                         .plugin = "",
-                         .display_name = "",
-                         .description = "",
+                         .plugin = tag->plugin ? tag->plugin : "",
+                         .display_name = tag->display_name ? tag->display_name : "",
+                         .description = tag->description ? tag->description : "",
+                         .dtype = tag->dtype,
                          .selected = kji_tag_table_selects(table, tag)};
 }
 

@@ -6,7 +6,10 @@
 #ifndef KJI_TAG_TABLE_H
 #define KJI_TAG_TABLE_H
 
+#include "plugin-table.h"
 #include "series-history.h"
+
+struct kji_metadata;
 
 typedef struct kji_tag {
     struct kji_run *run;
@@ -18,6 +21,8 @@ typedef struct kji_tag {
     uint64_t count;
     int64_t first_step, last_step;
     double last_value, min_value, max_value;
+    uint32_t dtype;                            /* of the last value */
+    char *plugin, *display_name, *description; /* NULL: no metadata yet */
     kji_series_history history;
     struct kji_tag *next; /* the tag that followed this one last time: writers repeat their order */
 } kji_tag;
@@ -29,6 +34,7 @@ typedef struct kji_run {
     kji_tag *previous;     /* the last one looked up */
     bool started;          /* a point or a session START has been seen */
     kji_restarts restarts; /* with KJ_EVENTS_KEEP */
+    kji_plugin_table plugins;
 } kji_run;
 
 typedef struct kji_tag_table {
@@ -61,6 +67,9 @@ kji_run *kji_tag_table_find_run(const kji_tag_table *table, const char *name);
 kji_tag *kji_tag_table_find_tag(const kji_run *run, const char *name, size_t size);
 
 void kji_tag_count(kji_tag *tag, int64_t step, double value);
+
+/* Keeps them for a tag that has none yet, cut to a sensible length. 0 or KJ_EMEM. */
+int kji_tag_describe(kji_tag *tag, const struct kji_metadata *metadata);
 
 /* Whether its values are to be delivered: nothing that fits better has been seen. */
 static inline bool kji_tag_table_selects(const kji_tag_table *table, const kji_tag *tag)

@@ -7,18 +7,10 @@
  */
 #include "tensor-scalar.h"
 
-#include "wire.h"
+#include "wire-keys.h"
 
 #include <math.h>
 #include <string.h>
-
-enum {
-    TENSOR_DTYPE = 1 << 3 | KJI_WIRE_VARINT,
-    TENSOR_SHAPE = 2 << 3 | KJI_WIRE_BYTES,
-    TENSOR_CONTENT = 4 << 3 | KJI_WIRE_BYTES,
-    SHAPE_DIM = 2 << 3 | KJI_WIRE_BYTES,
-    DIM_SIZE = 1 << 3 | KJI_WIRE_VARINT
-};
 
 enum form { FORM_FLOAT, FORM_DOUBLE, FORM_SIGNED, FORM_UNSIGNED, FORM_BOOL, FORM_BITS };
 
@@ -75,20 +67,21 @@ static bool add_dim(kji_tensor *tensor, const unsigned char *from, const unsigne
     while (from < end) {
         if (!kji_wire_next(&from, end, &field))
             return false;
-        if (field.key == DIM_SIZE)
+        if (field.key == KJI_DIM_SIZE)
             size = field.number;
     }
     tensor->one_element = tensor->one_element && size == 1;
     return true;
 }
 
-static bool add_shape(kji_tensor *tensor, const unsigned char *from, const unsigned char *end)
+bool kji_tensor_add_shape(kji_tensor *tensor, const unsigned char *bytes, size_t size)
 {
+    const unsigned char *from = bytes, *end = bytes + size;
     kji_field field;
     while (from < end) {
         if (!kji_wire_next(&from, end, &field))
             return false;
-        if (field.key == SHAPE_DIM && !add_dim(tensor, field.bytes, field.bytes + field.number))
+        if (field.key == KJI_SHAPE_DIM && !add_dim(tensor, field.bytes, field.bytes + field.number))
             return false;
     }
     return true;
@@ -101,13 +94,13 @@ bool kji_tensor_add(kji_tensor *tensor, const unsigned char *bytes, size_t size)
     while (from < end) {
         if (!kji_wire_next(&from, end, &field))
             return false;
-        if (field.key == TENSOR_DTYPE) {
+        if (field.key == KJI_TENSOR_DTYPE) {
             tensor->dtype = field.number;
-        } else if (field.key == TENSOR_CONTENT) {
+        } else if (field.key == KJI_TENSOR_CONTENT) {
             tensor->content = field.bytes;
             tensor->content_size = field.number;
-        } else if (field.key == TENSOR_SHAPE &&
-                   !add_shape(tensor, field.bytes, field.bytes + field.number)) {
+        } else if (field.key == KJI_TENSOR_SHAPE &&
+                   !kji_tensor_add_shape(tensor, field.bytes, field.number)) {
             return false;
         }
     }
@@ -117,6 +110,15 @@ bool kji_tensor_add(kji_tensor *tensor, const unsigned char *bytes, size_t size)
 bool kji_tensor_may_be_scalar(const kji_tensor *tensor)
 {
     return tensor->one_element && type_of(tensor);
+}
+
+enum kj_event_kind kji_tensor_kind(const kji_tensor *tensor)
+{
+    /* string, complex64, complex128, quantized integers, resource, variant */
+    const uint32_t no_numbers = 1u << 7 | 1u << 8 | 1u << 18 | 1u << 11 | 1u << 12 | 1u << 13 |
+                                1u << 15 | 1u << 16 | 1u << 20 | 1u << 21;
+    bool is_number = tensor->dtype > 31 || !(no_numbers >> tensor->dtype & 1);
+    return tensor->one_element && is_number ? KJ_EVENT_UNDECODABLE : KJ_EVENT_TENSOR;
 }
 
 static void add_value(kji_tensor *tensor, uint64_t value)

@@ -4,9 +4,10 @@
 #ifndef KJI_TENSOR_SCALAR_H
 #define KJI_TENSOR_SCALAR_H
 
+#include <kajitori/events.h>
+
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 typedef struct kji_tensor {
     uint64_t dtype;
@@ -22,8 +23,14 @@ void kji_tensor_begin(kji_tensor *tensor);
 /* First pass. false: malformed. Called again, it merges. */
 bool kji_tensor_add(kji_tensor *tensor, const unsigned char *bytes, size_t size);
 
+/* The part of the first pass that a shape is, for who reads the other fields himself. */
+bool kji_tensor_add_shape(kji_tensor *tensor, const unsigned char *bytes, size_t size);
+
 /* Whether the second pass is worth it. */
 bool kji_tensor_may_be_scalar(const kji_tensor *tensor);
+
+/* What it is if it is no scalar: UNDECODABLE when it should be one number, else TENSOR. */
+enum kj_event_kind kji_tensor_kind(const kji_tensor *tensor);
 
 /* Second pass, over messages that the first found well-formed. */
 void kji_tensor_add_values(kji_tensor *tensor, const unsigned char *bytes, size_t size);
