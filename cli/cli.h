@@ -65,8 +65,8 @@ typedef struct cli_command {
 } cli_command;
 
 /* One per cmd-NAME.c. */
-extern const cli_command cli_abort, cli_checkpoint, cli_evaluate, cli_events, cli_extend, cli_gc,
-    cli_get, cli_help, cli_log, cli_note_verb, cli_params, cli_pause, cli_ping, cli_prune,
+extern const cli_command cli_abort, cli_checkpoint, cli_emit, cli_evaluate, cli_events, cli_extend,
+    cli_gc, cli_get, cli_help, cli_log, cli_note_verb, cli_params, cli_pause, cli_ping, cli_prune,
     cli_recover, cli_ps, cli_resume, cli_send, cli_set, cli_status, cli_stop, cli_tune, cli_version,
     cli_watch;
 

@@ -46,7 +46,7 @@ _kajitori()
     --pruner | --sampler)
         mapfile -t COMPREPLY < <(compgen -W "help $(kajitori tune "$before" help 2>/dev/null | sed -n 's/^\([a-z][^ ]*\).*/\1/p')" -- "$word")
         return ;;
-    --runtime-dir | --state-dir | --trials-dir | --repair)
+    --runtime-dir | --state-dir | --trials-dir | --repair | --events)
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
         return ;;
     esac

@@ -15,10 +15,10 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_ps,         &cli_status,   &cli_watch,   &cli_stop,  &cli_abort, &cli_pause, &cli_resume,
-    &cli_checkpoint, &cli_evaluate, &cli_extend,  &cli_prune, &cli_set,   &cli_get,   &cli_params,
-    &cli_note_verb,  &cli_ping,     &cli_recover, &cli_send,  &cli_log,   &cli_tune,  &cli_events,
-    &cli_gc,         &cli_help,     &cli_version, NULL,
+    &cli_ps,         &cli_status,   &cli_watch,   &cli_stop,    &cli_abort, &cli_pause, &cli_resume,
+    &cli_checkpoint, &cli_evaluate, &cli_extend,  &cli_prune,   &cli_set,   &cli_get,   &cli_params,
+    &cli_note_verb,  &cli_ping,     &cli_recover, &cli_send,    &cli_log,   &cli_tune,  &cli_events,
+    &cli_emit,       &cli_gc,       &cli_help,    &cli_version, NULL,
 };
 
 cli_settings cli = {.format = CLI_TABLE};

@@ -32,6 +32,7 @@ VERBS = [
     "log",
     "tune",
     "events",
+    "emit",
     "gc",
     "help",
     "version",
