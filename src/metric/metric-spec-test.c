@@ -36,6 +36,11 @@ static void test_good_specs(void **state)
     check_parts("events:logs:validation/epoch_loss", "logs", "validation/epoch_loss");
     check_parts("events:logs:accuracy:0", "logs", "accuracy:0");
     check_parts("events:a\\:b\\\\c\\d:t", "a:b\\c\\d", "t");
+    check_parts("jsonl:a\\:b.jsonl:eval/loss:0", "a:b.jsonl", "eval/loss:0");
+    check_parts("jsonl:-", "-", NULL);
+    check_parts("csv:metrics.csv:*", "metrics.csv", NULL);
+    check_parts("trainer:out/:eval_loss", "out", "eval_loss");
+    check_parts("text:a\\:b:/x(:)/", "a\\:b:/x(:)/", NULL);
     check_parts("stdout:/a:b/c=(\\S+)/", "a:b/c=(\\S+)", NULL);
 }
 
@@ -55,15 +60,18 @@ static void test_every_kind_fills_its_table(void **state)
     assert_string_equal(kj_events_source_name(0), "events");
 }
 
+#define KNOWN                                                                          \
+    "events:FOLDER[:TAG], jsonl:FILE[:FIELD], csv:FILE[:COLUMN], trainer:FILE[:KEY], " \
+    "text:FILE:/PATTERN/, stdout:/PATTERN/"
+
 static void test_bad_specs(void **state)
 {
     (void)state;
     static const struct {
         const char *text, *message;
     } cases[] = {
-        {"", "unknown metric source \"\"; known: events:FOLDER[:TAG], stdout:/PATTERN/"},
-        {"event:logs", "unknown metric source \"event\"; known: events:FOLDER[:TAG], "
-                       "stdout:/PATTERN/"},
+        {"", "unknown metric source \"\"; known: " KNOWN},
+        {"event:logs", "unknown metric source \"event\"; known: " KNOWN},
         {"events", "metric \"events\" is incomplete; expected events:FOLDER[:TAG]"},
         {"events:", "metric \"events:\": no folder given; expected events:FOLDER[:TAG]"},
         {"events::loss", "metric \"events::loss\": no folder given; expected events:FOLDER[:TAG]"},
@@ -81,6 +89,19 @@ static void test_bad_specs(void **state)
                                 "\"\": missing closing parenthesis"},
         {"stdout:/a[b)c/", "metric \"stdout:/a[b)c/\": bad pattern at offset 5, near \"\": missing "
                            "terminating ] for character class"},
+        {"jsonl:", "metric \"jsonl:\": no file given; expected jsonl:FILE[:FIELD]"},
+        {"jsonl:a:", "metric \"jsonl:a:\": empty field; leave the last colon out, or write * for "
+                     "all of them"},
+        {"csv", "metric \"csv\" is incomplete; expected csv:FILE[:COLUMN]"},
+        {"csv:a:", "metric \"csv:a:\": empty column; leave the last colon out, or write * for all "
+                   "of them"},
+        {"trainer::loss", "metric \"trainer::loss\": no file given; expected trainer:FILE[:KEY]"},
+        {"text:train.log", "metric \"text:train.log\": a pattern stands between slashes; expected "
+                           "text:FILE:/PATTERN/"},
+        {"text:/loss=(.*)/", "metric \"text:/loss=(.*)/\": a pattern stands between slashes; "
+                             "expected text:FILE:/PATTERN/"},
+        {"text:a:/b/", "metric \"text:a:/b/\": the pattern captures no value; put it in brackets, "
+                       "as in /loss=(\\S+)/"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         kj_error err = KJ_ERROR_INIT;

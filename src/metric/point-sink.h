@@ -16,6 +16,7 @@ typedef struct kji_sink {
     bool keep;          /* in the histories of the tags */
     kji_columns *block; /* in place of fn: filled up to block_limit points */
     uint64_t block_limit;
+    bool ended; /* set by the source: nothing more can come (the end of a pipe) */
 } kji_sink;
 
 /* What a point has beside its tag and value. */

@@ -62,7 +62,11 @@ typedef struct kji_source_kind {
 /* The registry, one line for each kind: its table is kji_source_NAME. */
 #define KJI_SOURCE_MAP(X) \
     X(events)             \
-    X(text)
+    X(jsonl)              \
+    X(csv)                \
+    X(trainer)            \
+    X(text)               \
+    X(stdout)
 
 #define KJI_SOURCE_DECLARE(name) extern const kji_source_kind kji_source_##name;
 KJI_SOURCE_MAP(KJI_SOURCE_DECLARE)

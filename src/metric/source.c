@@ -135,6 +135,7 @@ int kji_events_step_into(kj_events *source, int timeout_ms, kji_sink *sink, kj_e
         int r = source->spec.kind->step(source->instance, sink, source->finished, err);
         if (r < 0)
             return r;
+        source->finished = source->finished || sink->ended;
         if (sink->delivered || source->finished || timeout_ms == 0)
             return sink->delivered < INT_MAX ? (int)sink->delivered : INT_MAX;
         int64_t left = deadline - kji_monotonic_ms();

@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { MAX_PLUGIN = 256, MAX_DISPLAY_NAME = 1024, MAX_TEXT = 16 << 10 };
-enum { MAX_TAGS = 200000, RANK_EXACT = UINT32_MAX - 1, RANK_ALL = 1 };
+enum { MAX_TAGS = 200000, RANK_EXACT = UINT32_MAX - 1, RANK_ALIAS = UINT32_MAX - 2, RANK_ALL = 1 };
 
 bool kji_tag_table_init(kji_tag_table *table, const char *wanted)
 {
@@ -26,6 +26,12 @@ bool kji_tag_table_init(kji_tag_table *table, const char *wanted)
         return true;
     table->wanted = strdup(wanted);
     return table->wanted != NULL;
+}
+
+bool kji_tag_table_alias(kji_tag_table *table, const char *alias)
+{
+    table->alias = strdup(alias);
+    return table->alias != NULL;
 }
 
 static void free_run(kji_run *run)
@@ -53,6 +59,7 @@ void kji_tag_table_done(kji_tag_table *table)
         free_run(table->runs[k]);
     free(table->runs);
     free(table->series);
+    free(table->alias);
     free(table->wanted);
     *table = (kji_tag_table){0};
 }
@@ -117,6 +124,9 @@ static uint32_t rank_of(const kji_tag_table *table, const kji_run *run, const kj
     size_t wanted_size = strlen(table->wanted);
     if (tag->size == wanted_size && memcmp(tag->name, table->wanted, wanted_size) == 0)
         return RANK_EXACT;
+    if (table->alias && tag->size == strlen(table->alias) &&
+        memcmp(tag->name, table->alias, tag->size) == 0)
+        return RANK_ALIAS;
     size_t run_size = strlen(run->name);
     if (wanted_size != run_size + 1 + tag->size || table->wanted[run_size] != '/' ||
         memcmp(table->wanted, run->name, run_size) != 0 ||

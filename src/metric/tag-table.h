@@ -40,6 +40,7 @@ typedef struct kji_run {
 typedef struct kji_tag_table {
     char *wanted;           /* NULL: all */
     const char *wanted_run; /* borrowed; NULL: all */
+    char *alias;            /* another name of the wanted one; NULL: none */
     kji_run **runs;
     size_t n_runs, runs_capacity;
     uint32_t best_rank; /* of the tags seen so far */
@@ -50,6 +51,10 @@ typedef struct kji_tag_table {
 
 /* `wanted` is a tag, or RUN/TAG, or NULL for all. false when memory is gone. */
 bool kji_tag_table_init(kji_tag_table *table, const char *wanted);
+
+/* Another name of the wanted tag, taken where that itself does not exist. Before there are tags;
+ * once. */
+bool kji_tag_table_alias(kji_tag_table *table, const char *alias);
 void kji_tag_table_done(kji_tag_table *table);
 
 /* NULL when memory is gone. */

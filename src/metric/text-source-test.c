@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "errors.h"
 #include "files.h"
+#include "line-cut.h"
 #include "metric-rows.h"
-#include "text-pattern.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -143,7 +143,7 @@ static void test_carriage_returns_start_the_line_anew(void **state)
 static void test_long_lines_are_cut(void **state)
 {
     (void)state;
-    static char line[KJI_LINE_LIMIT + 100];
+    static char line[KJI_LINE_CUT + 100];
     kji_rows got = {0};
     kj_events *source = open_text("stdout:/^loss=(\\S+)(?: x*)?$/", 0);
     memset(line, 'x', sizeof line - 1);

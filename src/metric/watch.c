@@ -16,10 +16,15 @@ enum {
               IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK
 };
 
-static bool observe(const kji_watch *watch, int fd)
+bool kji_watch_observe(const kji_watch *watch, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
     return epoll_ctl(watch->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void kji_watch_forget(const kji_watch *watch, int fd)
+{
+    epoll_ctl(watch->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
 int kji_watch_init(kji_watch *watch, bool poll_only, kj_error *err)
@@ -28,7 +33,7 @@ int kji_watch_init(kji_watch *watch, bool poll_only, kj_error *err)
     watch->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (watch->epoll_fd >= 0)
         watch->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (watch->timer_fd < 0 || !observe(watch, watch->timer_fd)) {
+    if (watch->timer_fd < 0 || !kji_watch_observe(watch, watch->timer_fd)) {
         int r = kji_fail_errno(err, KJ_EIO, errno, "cannot follow files");
         kji_watch_done(watch);
         return r;
@@ -36,7 +41,7 @@ int kji_watch_init(kji_watch *watch, bool poll_only, kj_error *err)
     if (poll_only)
         return 0;
     watch->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (watch->inotify_fd >= 0 && !observe(watch, watch->inotify_fd)) {
+    if (watch->inotify_fd >= 0 && !kji_watch_observe(watch, watch->inotify_fd)) {
         close(watch->inotify_fd);
         watch->inotify_fd = -1;
     }

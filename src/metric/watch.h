@@ -34,6 +34,11 @@ void kji_watch_remove(kji_watch *watch, int wd);
 /* Watches the folder, or the nearest one above it that exists, so that its appearance is told. */
 int kji_watch_nearest(kji_watch *watch, const char *path);
 
+/* Also waits on a descriptor that somebody else opened; false when it cannot be waited on (regular
+ * files, /dev/null). */
+bool kji_watch_observe(const kji_watch *watch, int fd);
+void kji_watch_forget(const kji_watch *watch, int fd);
+
 /* Hands over what has come; an overflow has wd -1. */
 typedef void (*kji_watch_fn)(void *userdata, const struct inotify_event *event);
 void kji_watch_drain(kji_watch *watch, kji_watch_fn fn, void *userdata);
