@@ -62,8 +62,6 @@ _DAMAGE = _names(lib.kj_damage_kind_name)
 
 def _view(pointer: Any, n: int, format_: str, owner: Any) -> memoryview | None:
     """`n` numbers of C memory that `owner` keeps; None for a column that is not given."""
-    if n == 0:
-        return memoryview(b"").cast(format_)
     if not pointer:
         return None
     held = ffi.gc(pointer, lambda _pointer, _owner=owner: None)
@@ -127,8 +125,14 @@ class Columns:
         )
 
 
+_EMPTY = Columns(**{name: memoryview(b"").cast(format_) for name, format_ in _FORMATS.items()})
+
+
 def _columns(pointer: Any) -> Columns:
     """The columns at ``kj_columns *`` `pointer`, whose one reference they take over."""
+    if pointer.n == 0:
+        lib.kj_columns_unref(pointer)
+        return _EMPTY
     owner = ffi.gc(pointer, lib.kj_columns_unref)
     return Columns(
         **{
@@ -317,7 +321,7 @@ def _is_spec(source: Source) -> bool:
 
 
 def _spec(source: Source, tag: str | bytes | None) -> bytes:
-    """`source` as C wants it: a spec as it stands, anything else as a folder of event files."""
+    """`source` as C wants it: a spec as it stands, anything else as a place of event files."""
     if _is_spec(source):
         spec = os.fsencode(source)
         if tag is not None and re.match(rb"[a-z]+:(?:[^\\:]|\\.)*:", spec, re.S):
@@ -361,8 +365,8 @@ class EventReader:
                 for step, value in zip(columns.step, columns.value):
                     print(step, value)
 
-    source: a folder, or text that begins with the name of a source, as ``"csv:metrics.csv"``. It need
-        not exist yet.
+    source: a folder, an event file, or text that begins with the name of a source, as
+        ``"csv:metrics.csv"``. It need not exist yet.
     tag, run: only this tag (``RUN/TAG`` too, where no tag has that name), only this run.
     finished: nothing will be appended any more: damage is not waited for, and the iterator ends.
     poll: without inotify, as on network file systems.
@@ -411,6 +415,7 @@ class EventReader:
         result = ffi.new("kj_events **")
         check(lib.kj_events_open(_spec(source, tag), options, result, err), err)
         self._events = ffi.gc(result[0], lib.kj_events_close)
+        self._err, self._result = err, ffi.new("kj_columns **")  # of every kj_events_next
         self._finished = finished  # C knows it
         self._finishing = finished  # somebody said so
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -439,10 +444,8 @@ class EventReader:
     def _next(self, events: Any, max_points: int) -> Columns:
         """What is there now."""
         self._tell_finish(events)
-        err = new_error()
-        result = ffi.new("kj_columns **")
-        check(lib.kj_events_next(events, 0, max_points, result, err), err)
-        return _columns(result[0])
+        check(lib.kj_events_next(events, 0, max_points, self._result, self._err), self._err)
+        return _columns(self._result[0])
 
     def _read(self, deadline: float, max_points: int) -> Columns:
         with self._using() as events:
@@ -626,6 +629,6 @@ def read_events(
         }
         if not found and (tag is not None or run is not None):
             _refuse_nothing(source, tag, run, tags)
-        if not tags and not _is_spec(source) and not os.path.isdir(source):
+        if not tags and not _is_spec(source) and not os.path.exists(source):
             raise NotFoundError(f"{os.fspath(source)}: no such folder")
         return found

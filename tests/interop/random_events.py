@@ -157,8 +157,9 @@ class ByTensorFlow:
         self.writer.close()
 
 
-def write_folder(folder, seed, n_events=150):
-    """Several runs with several files each, all open at the same time."""
+def write_folder(folder, seed, n_events=150, look=None):
+    """Several runs with several files each, all open at the same time. `look` is called now and then
+    when what one of them holds has been written."""
     rng = random.Random(seed)
     runs = rng.sample(RUNS, rng.randint(1, 3))
     writers = [
@@ -166,8 +167,12 @@ def write_folder(folder, seed, n_events=150):
         for run in runs
         for _ in range(rng.randint(1, 3))
     ]
-    for _ in range(n_events):
-        rng.choice(writers).write(rng)
+    for n in range(n_events):
+        writer = rng.choice(writers)
+        writer.write(rng)
+        if look and n % 5 == 0:
+            writer.writer.flush()
+            look()
     for writer in writers:
         writer.close()
     return folder

@@ -178,6 +178,30 @@ def test_tensorboard_s_accumulator_shows_the_same(folder):
     }
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_read_while_it_is_written_is_the_same(tmp_path, seed):
+    rows = collections.defaultdict(list)
+
+    def look():
+        for run, row in batch_rows(reader, reader.read()):
+            rows[run].append(row)
+
+    with kajitori.EventReader(tmp_path, keep=True) as reader:
+        random_events.write_folder(tmp_path, seed, look=look)
+        assert rows
+        reader.finish()
+        while len(columns := reader.read()):
+            for run, row in batch_rows(reader, columns):
+                rows[run].append(row)
+        rows.pop("START", None)
+        expected = without_sessions(by_tensorflow(tmp_path))
+        assert {run: collections.Counter(found) for run, found in rows.items()} == {
+            run: collections.Counter(found) for run, found in expected.items()
+        }
+        kept = sum(len(reader.history(info.run, info.tag)) for info in reader.tags())
+    assert kept == sum(map(len, expected.values()))
+
+
 def test_batches_and_cursors_change_nothing(folder):
     """Read in batches of random size, each by a reader of its own that goes on from a cursor."""
     rng = random.Random(str(folder.name))

@@ -217,40 +217,32 @@ def test_a_descriptor_for_selectors(tmp_path):
 
 
 FOLLOW = """
-import sys, kajitori
+import signal, sys, kajitori
 reader = kajitori.EventReader(sys.argv[1])
-print("waiting", flush=True)
+signal.signal(signal.SIGTERM, lambda *_: reader.finish())
 try:
+    print("waiting", flush=True)
     for columns in reader:
         pass
+    print("finished")
 except KeyboardInterrupt:
     print("interrupted", len(reader.read()))
 """
 
 
-def test_ctrl_c_ends_the_wait(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGINT, "interrupted 0\n"), (signal.SIGTERM, "finished\n")],
+    ids=["ctrl-c", "finish in a handler"],
+)
+def test_a_signal_ends_the_wait(tmp_path, number, said):
     process = subprocess.Popen(
         [sys.executable, "-c", FOLLOW, tmp_path], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "waiting\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, _ = process.communicate(timeout=PATIENCE)
-    assert out == "interrupted 0\n"
-
-
-def test_finish_in_a_signal_handler(tmp_path):
-    code = FOLLOW.replace(
-        "print(", "import signal; signal.signal(signal.SIGTERM, lambda *_: reader.finish()); print(", 1
-    )  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-c", code + "print('finished')", tmp_path],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "waiting\n"
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=PATIENCE)
-    assert out == "finished\n"
+    assert out == said
 
 
 def test_after_close(logs):
@@ -280,7 +272,7 @@ def test_readers_leave_no_descriptors(logs):
         with kajitori.EventReader(logs) as reader:
             reader.read()
         with pytest.raises(kajitori.ArgumentError):
-            kajitori.EventReader(next((logs / "train").iterdir()))  # no folder
+            kajitori.EventReader("stdout:/x/")
     assert len(os.listdir("/proc/self/fd")) == before
 
 
