@@ -75,3 +75,31 @@ def test_all_rows_of_a_listing(listing):
 def test_what_may_still_heal_is_left_out(folder):
     got = read(folder, finished=False)
     assert sum(map(len, got.values())) == DAMAGED[folder]["prefix"]
+
+
+def joined(ranges):
+    """Without the borders between neighbours."""
+    whole = []
+    for begin, end in ranges:
+        if whole and whole[-1][1] == begin:
+            whole[-1][1] = end
+        else:
+            whole.append([begin, end])
+    return whole
+
+
+@pytest.mark.parametrize("folder", DAMAGED, ids=name)
+def test_damage_is_told_as_byte_ranges(folder):
+    with kajitori.EventReader(folder, finished=True) as reader:
+        n = sum(len(columns) for columns in reader)
+        skipped = [part for part in reader.damage() if part.skipped]
+        stats = reader.stats()
+        files = [file.path for file in reader.files()]
+    assert n == stats.points == DAMAGED[folder]["rows"]
+    assert files == [] if folder.name == "gz_name" else [str(next(folder.iterdir()))]
+    assert stats.skipped_bytes == sum(part.end - part.begin for part in skipped)
+    if folder.name.startswith("proto_"):  # whole records, of which one has no meaning
+        assert [part.kind for part in skipped] == ["message"]
+    else:
+        expected = DAMAGED[folder]["damage"] or []
+        assert joined([part.begin, part.end] for part in skipped) == expected

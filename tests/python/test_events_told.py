@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kajitori.EventReader tells about what it has read, and where it is."""
+
+import math
+import os
+
+import pytest
+from event_writer import EventWriter, scalar
+from training import PATIENCE
+
+import kajitori
+
+
+@pytest.fixture
+def logs(tmp_path):
+    folder = tmp_path / "logs"
+    train, validation = EventWriter(folder / "train"), EventWriter(folder / "validation")
+    for step, value in ((0, 0.5), (1, 0.25), (1, 0.125), (3, math.inf), (4, -math.inf)):
+        train.add("loss", step, value)
+    validation.add("loss", 0, 2.0)
+    validation.add("acc", -7, 3.0, wall_time=12.5)
+    train.close()
+    validation.close()
+    return folder
+
+
+def rows(reader, columns):
+    """(run, tag, step, value) of a batch."""
+    names = [reader.series(number) for number in columns.series]
+    return [
+        (info.run, info.tag, step, value)
+        for info, step, value in zip(names, columns.step, columns.value, strict=True)
+    ]
+
+
+def test_what_a_reader_can_tell(logs):
+    with kajitori.EventReader(logs, tag="loss", finished=True) as reader:
+        assert sum(map(len, reader)) == 6
+        acc, loss = reader.tags()[1], reader.tags()[0]
+        assert (acc.run, acc.tag, acc.count, acc.selected) == ("validation", "acc", 1, False)
+        assert (loss.run, loss.tag, loss.count, loss.selected) == ("train", "loss", 5, True)
+        assert (loss.first_step, loss.last_step, loss.dtype) == (0, 4, 1)
+        assert (loss.last_value, loss.min_value, loss.max_value) == (-math.inf, -math.inf, math.inf)
+        assert reader.series(loss.series) == loss
+        stats = reader.stats()
+        assert (stats.files, stats.runs, stats.points, stats.waiting_files) == (2, 2, 7, 0)
+        assert stats.kinds["scalar"] == 7
+        assert stats.kinds["file_version"] == 2
+        files = reader.files()
+        assert [file.run for file in files] == ["train", "validation"]
+        assert stats.bytes == sum(os.path.getsize(file.path) for file in files)
+        assert all(file.state == "none" and file.present for file in files)
+        assert reader.damage() == []
+
+
+def test_a_torn_end_is_waited_for(logs):
+    (path,) = (logs / "train").iterdir()
+    record = scalar("loss", 5, 1.0)
+    with kajitori.EventReader(logs) as reader, path.open("ab", buffering=0) as file:
+        file.write(record[:20])
+        assert len(reader.read()) == 7
+        assert reader.stats().waiting_files == 1
+        (torn,) = reader.damage()
+        size = path.stat().st_size
+        assert (torn.kind, torn.skipped, torn.begin, torn.end) == (
+            "partial",
+            False,
+            size - 20,
+            size,
+        )
+        assert reader.files()[0].state == "partial"
+        file.write(record[20:])
+        columns = reader.read(timeout=PATIENCE)
+        assert rows(reader, columns) == [("train", "loss", 5, 1.0)]
