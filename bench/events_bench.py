@@ -79,7 +79,7 @@ def compare(title: str, readers: list[Reader]) -> list[float]:
     print(title)
     results = best(readers)
     costs = [1e6 * r["cost"] / reader.folder.events for r, reader in zip(results, readers)]
-    for reader, result, cost in zip(readers, results, costs):
+    for reader, result, cost in zip(readers, results, costs, strict=True):
         print(
             f"  {reader.title:<58}{cost:9.3f} us an event {cost / costs[0]:9.1f} x"
             f"{result['rss_kb'] / 1024:8.0f} MB"
