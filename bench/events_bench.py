@@ -78,7 +78,10 @@ def compare(title: str, readers: list[Reader]) -> list[float]:
     """Prints a table; the ratios to the first reader, by microseconds of processor an event."""
     print(title)
     results = best(readers)
-    costs = [1e6 * r["cost"] / reader.folder.events for r, reader in zip(results, readers)]
+    costs = [
+        1e6 * result["cost"] / reader.folder.events
+        for result, reader in zip(results, readers, strict=True)
+    ]
     for reader, result, cost in zip(readers, results, costs, strict=True):
         print(
             f"  {reader.title:<58}{cost:9.3f} us an event {cost / costs[0]:9.1f} x"
