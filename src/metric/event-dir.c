@@ -305,6 +305,52 @@ static int follow_link(kji_event_dir *dir, kji_event_folder *parent, const char 
     return take_subfolder(dir, parent, name, false);
 }
 
+/* The folder of the part of `run` up to `end`, whose parent is known; *ret_folder is NULL as with
+ * make_subfolder. */
+static int restore_folder(kji_event_dir *dir, kji_event_folder *parent, const char *run, size_t end,
+                          kji_event_folder **ret_folder)
+{
+    KJI_CLEANUP(kji_freep) char *part = strndup(run, end);
+    if (!part)
+        return KJ_EMEM;
+    *ret_folder = kji_folder_table_find(&dir->table, part);
+    if (*ret_folder)
+        return 0;
+    char *path = join(dir->root, part);
+    return path ? make_subfolder(dir, parent, path, ret_folder) : KJ_EMEM;
+}
+
+static bool is_component(const char *name, size_t size)
+{
+    return size > 0 && !(size <= 2 && strncmp(name, "..", size) == 0);
+}
+
+kji_event_file *kji_event_dir_restore(kji_event_dir *dir, const char *run, const char *name,
+                                      int *ret_r)
+{
+    kji_event_folder *folder = dir->table.folders[0];
+    *ret_r = 0;
+    for (size_t at = 0, end; strcmp(run, ".") != 0; at = end + 1) {
+        end = at + strcspn(run + at, "/");
+        kji_event_folder *parent = folder;
+        folder = NULL;
+        if (is_component(run + at, end - at))
+            *ret_r = restore_folder(dir, parent, run, end, &folder);
+        if (!folder)
+            return NULL;
+        if (!run[end])
+            break;
+    }
+    kji_event_file *file;
+    size_t at = find_file(folder, folder->n_files, name, &file);
+    if (file || at < folder->n_files || strchr(name, '/') || !is_wanted(dir, name))
+        return NULL;
+    file = add_file(dir, folder, at, name);
+    folder->n_sorted = folder->n_files;
+    *ret_r = file ? 0 : KJ_EMEM;
+    return file;
+}
+
 enum entry { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER, ENTRY_LINK, ENTRY_MISSING };
 
 static enum entry entry_of_mode(mode_t mode)
@@ -590,13 +636,17 @@ static int list_all(kji_event_dir *dir, kj_error *err)
             kji_event_folder *folder = dir->to_list[--dir->n_to_list];
             folder->dirty = false;
             int r = list(dir, folder, err);
+            if (r == KJ_EMEM)
+                set_dirty(dir, folder);
             if (r < 0)
                 return r;
         } else {
             kji_event_folder *folder = dir->to_follow[--dir->n_to_follow];
             folder->links_due = false;
-            if (follow_links(dir, folder) < 0)
+            if (follow_links(dir, folder) < 0) {
+                set_links_due(dir, folder);
                 return kji_fail_memory(err);
+            }
         }
     }
     return kji_folder_table_settle(&dir->table) ? 0 : kji_fail_memory(err);

@@ -32,6 +32,11 @@ typedef struct kji_event_dir {
 int kji_event_dir_init(kji_event_dir *dir, const char *root, kji_watch *watch, kj_error *err);
 void kji_event_dir_done(kji_event_dir *dir);
 
+/* A file of an earlier life, gone until it is seen: for the restore slot. It must come behind the
+ * others of its run by name. NULL: `name` or `run` is none, or memory is gone (*ret_r). */
+kji_event_file *kji_event_dir_restore(kji_event_dir *dir, const char *run, const char *name,
+                                      int *ret_r);
+
 /* Marks everything as possibly changed. */
 void kji_event_dir_touch(kji_event_dir *dir);
 

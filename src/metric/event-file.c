@@ -30,9 +30,7 @@
 enum {
     JUMP_FROM = 32 << 10,      /* larger records are looked at before they are read */
     SUMMARY_LIMIT = 256 << 20, /* a larger record is not loaded */
-    HOLE_PATIENCE = 12,     /* times the grace: then a hole is given up though the file changes */
-    MAX_RANGES = 1000,      /* kept for a file, */
-    MAX_ALL_RANGES = 100000 /* and for a source */
+    HOLE_PATIENCE = 12 /* times the grace: then a hole is given up though the file changes */
 };
 
 /* One look at one file. */
@@ -253,7 +251,7 @@ static void note_damage(struct look *look, uint64_t end, enum kj_damage_kind kin
     reader->sink->stats->skipped_bytes += bytes;
     file->mark.skipped_records++;
     file->mark.skipped_bytes += bytes;
-    if (file->n_ranges >= MAX_RANGES || reader->n_ranges >= MAX_ALL_RANGES ||
+    if (file->n_ranges >= KJI_MAX_RANGES || reader->n_ranges >= KJI_MAX_ALL_RANGES ||
         !kji_reserve(&file->ranges, &file->ranges_capacity, file->n_ranges + 1,
                      sizeof *file->ranges))
         return;
@@ -427,8 +425,7 @@ static bool is_being_rewritten(struct look *look)
            look->reader->now_ms - file->since_ms < (int64_t)look->reader->grace_ms;
 }
 
-/* How long ago it was, by a clock that need not be that of the file system. */
-static int64_t age_ms(int64_t mtime_ns)
+int64_t kji_event_file_age_ms(int64_t mtime_ns)
 {
     double age = kji_wall_time() * 1e3 - (double)mtime_ns * 1e-6;
     return age > 0 ? (int64_t)age : 0;
@@ -443,7 +440,7 @@ static bool compare(struct look *look, const struct stat *st)
     look->size = (uint64_t)st->st_size;
     look->changed = replaced || look->size != file->size || mtime_ns != file->mtime_ns;
     if (look->changed)
-        file->changed_ms = look->reader->now_ms - (file->ino ? 0 : age_ms(mtime_ns));
+        file->changed_ms = look->reader->now_ms - (file->ino ? 0 : kji_event_file_age_ms(mtime_ns));
     file->dev = st->st_dev;
     file->ino = st->st_ino;
     file->size = look->size;

@@ -27,7 +27,10 @@ typedef struct kji_file_mark {
     unsigned char head[64], last_head[KJI_FRAME_HEAD], last_tail[4];
 } kji_file_mark;
 
-/* Bytes that were passed over. */
+/* Bytes that were passed over: the first KJI_MAX_RANGES of a file are kept, and
+ * KJI_MAX_ALL_RANGES of all files. */
+enum { KJI_MAX_RANGES = 1000, KJI_MAX_ALL_RANGES = 100000 };
+
 typedef struct kji_damage_range {
     uint64_t begin, end;
     uint64_t record; /* number of the record that should stand there */
@@ -91,6 +94,9 @@ int kji_event_file_read(kji_event_file *file, kji_event_reader *reader);
 
 /* Whether it is as it was at the last look, and all of it has been read. */
 bool kji_event_file_is_as_seen(const kji_event_file *file, const struct stat *st);
+
+/* How long ago it was, by a clock that need not be that of the file system. */
+int64_t kji_event_file_age_ms(int64_t mtime_ns);
 
 /* When it wants to be looked at though nothing changes (monotonic); INT64_MAX: never. */
 int64_t kji_event_file_deadline(const kji_event_file *file, const kji_event_reader *reader);

@@ -38,11 +38,16 @@ bool kji_frame_crc_matches(uint32_t crc, const unsigned char stored[4])
     return kji_crc32c_mask(crc) == load32(stored);
 }
 
-void kji_frame_seal(const void *payload, size_t size, unsigned char ret_head[KJI_FRAME_HEAD],
-                    unsigned char ret_tail[4])
+void kji_frame_seal_head(size_t size, unsigned char ret_head[KJI_FRAME_HEAD])
 {
     uint64_t length = htole64(size);
     memcpy(ret_head, &length, sizeof length);
     store32(ret_head + 8, kji_crc32c_mask(kji_crc32c(ret_head, 8)));
+}
+
+void kji_frame_seal(const void *payload, size_t size, unsigned char ret_head[KJI_FRAME_HEAD],
+                    unsigned char ret_tail[4])
+{
+    kji_frame_seal_head(size, ret_head);
     store32(ret_tail, kji_crc32c_mask(kji_crc32c(payload, size)));
 }

@@ -28,6 +28,9 @@ enum kji_head kji_frame_head(const unsigned char head[KJI_FRAME_HEAD], size_t *r
 /* Whether `crc` is the one that the four bytes behind the payload state. */
 bool kji_frame_crc_matches(uint32_t crc, const unsigned char stored[4]);
 
+/* Writes the twelve bytes that go before a payload. */
+void kji_frame_seal_head(size_t size, unsigned char ret_head[KJI_FRAME_HEAD]);
+
 /* Writes the twelve bytes that go before, and the four that go behind a payload. */
 void kji_frame_seal(const void *payload, size_t size, unsigned char ret_head[KJI_FRAME_HEAD],
                     unsigned char ret_tail[4]);

@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "event-dir.h"
+#include "event-file-cursor.h"
 #include "files.h"
 #include "mem.h"
 #include "source-kind.h"
@@ -276,6 +277,51 @@ static int events_list_damage(void *instance, kj_damage_fn fn, void *userdata)
     return 0;
 }
 
+/* Files that nothing has been read of are left out: they are found again. */
+static void events_save(const void *instance, kji_strbuf *to)
+{
+    const struct events *events = instance;
+    kji_cursor_open(to);
+    for (size_t k = 0; k < events->dir.table.n_folders; k++) {
+        const kji_event_folder *folder = events->dir.table.folders[k];
+        for (size_t j = 0; j < folder->n_files; j++)
+            if (folder->files[j]->run)
+                kji_event_file_save(folder->files[j], to);
+    }
+    kji_cursor_close(to);
+}
+
+static void restore_file(struct events *events, kji_cursor_items *items)
+{
+    uint64_t number = kji_cursor_take_uint(items, UINT32_MAX);
+    KJI_CLEANUP(kji_freep) char *name = kji_cursor_take_name(items, NULL);
+    kji_cursor_expect(items, number < events->tags->n_runs, "no such run");
+    if (items->wrong)
+        return;
+    int r;
+    kji_run *run = events->tags->runs[number];
+    kji_event_file *file = kji_event_dir_restore(&events->dir, run->name, name, &r);
+    kji_cursor_expect(items, r >= 0, kji_cursor_no_memory);
+    kji_cursor_expect(items, file != NULL, "no event file can be there, or not in this order");
+    if (items->wrong)
+        return;
+    file->run = file->folder->known = run;
+    kji_event_file_restore(file, items);
+    events->reader.n_ranges += file->n_ranges;
+    kji_cursor_expect(items, events->reader.n_ranges <= KJI_MAX_ALL_RANGES, "too much damage");
+}
+
+static void events_restore(void *instance, kji_cursor_items *items)
+{
+    struct events *events = instance;
+    while (kji_cursor_more(items)) {
+        kji_cursor_items file = kji_cursor_take_array(items);
+        restore_file(events, &file);
+        items->wrong = file.wrong;
+    }
+    kji_cursor_expect(items, kji_folder_table_settle(&events->dir.table), kji_cursor_no_memory);
+}
+
 const kji_source_kind kji_source_events = {
     .size = sizeof(kji_source_kind),
     .name = "events",
@@ -288,4 +334,6 @@ const kji_source_kind kji_source_events = {
     .count = events_count,
     .list_files = events_list_files,
     .list_damage = events_list_damage,
+    .save = events_save,
+    .restore = events_restore,
 };

@@ -23,4 +23,7 @@ struct kj_events {
 /* kj_events_step into any sink; its own fields besides the destination are set here. */
 int kji_events_step_into(kj_events *events, int timeout_ms, kji_sink *sink, kj_error *err);
 
+/* Goes on where a cursor was made: before the first step. KJ_EDATA, KJ_EUNSUPPORTED, KJ_EMEM. */
+int kji_events_restore(kj_events *events, const char *cursor, kj_error *err);
+
 #endif

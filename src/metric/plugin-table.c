@@ -106,6 +106,20 @@ enum kj_event_kind kji_plugin_table_get(const kji_plugin_table *table, const cha
     return slot->name ? slot->plugin : KJ_EVENT_KINDS;
 }
 
+const char *kji_plugin_table_next(const kji_plugin_table *table, size_t *at, size_t *ret_size,
+                                  enum kj_event_kind *ret_plugin)
+{
+    while (*at < table->n_slots) {
+        const struct kji_plugin_tag *tag = &table->slots[(*at)++];
+        if (!tag->name)
+            continue;
+        *ret_size = tag->size;
+        *ret_plugin = tag->plugin;
+        return tag->name;
+    }
+    return NULL;
+}
+
 enum kj_event_kind kji_plugin_refine(enum kj_event_kind kind, enum kj_event_kind plugin)
 {
     if (plugin == KJ_EVENT_KINDS || plugin == KJ_EVENT_TENSOR)

@@ -30,6 +30,10 @@ int kji_plugin_table_add(kji_plugin_table *table, const char *tag, size_t size,
 enum kj_event_kind kji_plugin_table_get(const kji_plugin_table *table, const char *tag,
                                         size_t size);
 
+/* The tags one after the other, in no order: *at begins as 0. NULL: there are no more. */
+const char *kji_plugin_table_next(const kji_plugin_table *table, size_t *at, size_t *ret_size,
+                                  enum kj_event_kind *ret_plugin);
+
 /* What a value is whose content tells `kind` and that is for a plugin of kind `plugin` (or
  * KJ_EVENT_KINDS). */
 enum kj_event_kind kji_plugin_refine(enum kj_event_kind kind, enum kj_event_kind plugin);

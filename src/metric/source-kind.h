@@ -6,6 +6,7 @@
 #ifndef KJI_SOURCE_KIND_H
 #define KJI_SOURCE_KIND_H
 
+#include "cursor-text.h"
 #include "point-sink.h"
 #include "watch.h"
 
@@ -57,6 +58,16 @@ typedef struct kji_source_kind {
 
     /* For kj_events_list_damage. NULL: nothing is ever damaged. */
     int (*list_damage)(void *instance, kj_damage_fn fn, void *userdata);
+
+    /* Appends to a cursor where it is, as one array (cursor-text.h): what `restore` needs in a new
+     * instance so that nothing delivered comes again and all else comes once. The tags, the runs
+     * and the figures of kj_events_stats are saved by the framework. NULL, both: it has no cursor.
+     */
+    void (*save)(const void *instance, kji_strbuf *to);
+
+    /* Takes an array of `save`, of which nothing can be trusted, after `open` and before the first
+     * `step`; the tags, runs and figures are there again. What is wrong stays in `items`. */
+    void (*restore)(void *instance, kji_cursor_items *items);
 } kji_source_kind;
 
 /* The registry, one line for each kind: its table is kji_source_NAME. */

@@ -106,6 +106,12 @@ int kj_events_open(const char *spec, const kj_events_options *options, kj_events
     r = source->spec.kind->open(source->instance, &context, err);
     if (r < 0)
         return r;
+    if (source->options.cursor) {
+        r = kji_events_restore(source, source->options.cursor, err);
+        if (r < 0)
+            return r;
+        source->options.cursor = NULL; /* the caller's */
+    }
     kji_watch_arm(&source->watch, 0);
     *ret_source = kji_take(&source);
     return 0;

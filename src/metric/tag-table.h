@@ -35,6 +35,7 @@ typedef struct kji_run {
     bool started;          /* a point or a session START has been seen */
     kji_restarts restarts; /* with KJ_EVENTS_KEEP */
     kji_plugin_table plugins;
+    uint32_t number; /* in the cursor that is being made */
 } kji_run;
 
 typedef struct kji_tag_table {

@@ -46,7 +46,13 @@ def test_numbers_are_spelled_as_python_does(place, tmp_path):
     assert len(lines) == len(doubles)
     for step, (line, number) in enumerate(zip(lines, doubles, strict=True)):
         assert line == json.dumps(
-            {"run": ".", "tag": "x", "step": step, "wall_time": number, "value": as_float32(step / 7)},
+            {
+                "run": ".",
+                "tag": "x",
+                "step": step,
+                "wall_time": number,
+                "value": as_float32(step / 7),
+            },
             separators=(",", ":"),
         )
 
@@ -186,7 +192,9 @@ def test_output_is_replaced_when_complete(place, logs, tmp_path):
     done = place.kajitori(*words, "--output", tmp_path / "no" / "file", status=1)
     assert "cannot write" in done.stderr
     assert place.kajitori(*words, "--output", "/dev/null").stdout == ""
-    assert place.kajitori(*words, "--output", "/dev/full", status=1).stderr.startswith("kajitori: cannot")
+    assert place.kajitori(*words, "--output", "/dev/full", status=1).stderr.startswith(
+        "kajitori: cannot"
+    )
 
 
 def test_plot_of_one_run(place, tmp_path):
@@ -231,4 +239,8 @@ def test_plot_of_extremes(place, tmp_path):
     writer.close()
     for env in ({"LC_ALL": "C"}, {"LC_ALL": "C.UTF-8"}):
         lines = place.kajitori("events", tmp_path, "--plot", env=env).stdout.splitlines()
-        assert [line.split()[0] for line in lines if line[:1].isalpha()] == ["wide", "same", "steps"]
+        assert [line.split()[0] for line in lines if line[:1].isalpha()] == [
+            "wide",
+            "same",
+            "steps",
+        ]

@@ -40,7 +40,9 @@ def test_whole(place, folder):
 
 
 @pytest.mark.parametrize(
-    ("folder", "entry"), DAMAGED, ids=[f"{folder.parent.name}-{folder.name}" for folder, _ in DAMAGED]
+    ("folder", "entry"),
+    DAMAGED,
+    ids=[f"{folder.parent.name}-{folder.name}" for folder, _ in DAMAGED],
 )
 def test_damaged(place, folder, entry):
     rows = listing(folder).splitlines(keepends=True)
