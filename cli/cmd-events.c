@@ -171,7 +171,7 @@ static const cli_example examples[] = {
 const cli_command cli_events = {
     .name = "events",
     .usage = "DIR|FILE|SPEC [OPTIONS]",
-    .summary = "read scalars from TensorBoard event files, JSON lines, CSV and texts",
+    .summary = "read scalars of event files and other sources",
     .description =
         "Without options, lists the runs (folders below DIR) and their tags with counts, steps and "
         "values. With --tag, --values or --format jsonl, prints points, file by file in the order "

@@ -43,7 +43,7 @@ int cli_events_output_begin(void);
 /* Ends it: the file is put into its place, or removed when `status` is not CLI_DONE. */
 int cli_events_output_end(int status);
 
-/* events-cursor.c. Reads --cursor: *ret_cursor is for free, NULL when nothing was read yet. What an
+/* cursor-file.c. Reads --cursor: *ret_cursor is for free, NULL when nothing was read yet. What an
  * earlier call printed behind it is cut off standard output. */
 int cli_events_cursor_begin(char **ret_cursor, bool *ret_goes_on);
 /* Writes it; standard output has been flushed. `events` NULL: nothing was read yet. */

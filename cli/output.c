@@ -35,14 +35,17 @@ static void round_up(char *text)
  */
 static int shortest_digits(double value, char text[CLI_NUMBER_TEXT])
 {
-    int digits = fabs(value) < 1e-290 ? 0 : 14;
-    while (snprintf(text, CLI_NUMBER_TEXT, "%.*e", digits, value),
-           strtod(text, NULL) != value && digits < 15)
+    int digits = fabs(value) < 1e-290 ? 0 : 14, exponent;
+    while (digits < 16 &&
+           (snprintf(text, CLI_NUMBER_TEXT, "%.*e", digits, value), strtod(text, NULL) != value))
         digits++;
-    if (strtod(text, NULL) != value)
+    if (digits == 16 && fabs(frexp(value, &exponent)) == 0.5) {
         round_up(text);
-    if (strtod(text, NULL) != value)
-        snprintf(text, CLI_NUMBER_TEXT, "%.*e", digits = 16, value);
+        if (strtod(text, NULL) == value)
+            return 15;
+    }
+    if (digits == 16)
+        snprintf(text, CLI_NUMBER_TEXT, "%.*e", digits, value);
     int zeros = 0;
     while (digits > zeros && strchr(text, 'e')[-1 - zeros] == '0')
         zeros++;
