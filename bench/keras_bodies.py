@@ -23,8 +23,8 @@ def main() -> None:
 
     steering = SteeringCallback()
     steering.run = kajitori.Run()
-    steering._first = 0
-    steering._next_report = float("inf")  # metrics go out twice a second, whatever a step takes
+    steering.run._open_gate(steering)
+    steering._look_ns = 2**62  # metrics go out twice a second, whatever a step takes
     bodies = {"empty": Empty(), "steering": steering, "polling": Polling(sys.argv[1])}
     logs = {"loss": 0.5, "accuracy": 0.5}
     for name in NAMES:

@@ -130,7 +130,6 @@ class Dispatcher(keras.callbacks.Callback):
 
 
 def train(fifo: str) -> Dispatcher:
-    kajitori.keras.STRIDE_MAX *= len(NAMES)
     kajitori.keras.REPORT_SECONDS *= len(NAMES)
     keras.utils.set_random_seed(0)
     model = keras.Sequential(

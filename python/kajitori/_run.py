@@ -35,6 +35,7 @@ from kajitori._errors import (
     warn_pending,
 )
 from kajitori._ffi import ffi, lib
+from kajitori._step_gate import StepGate
 from kajitori._values import (
     EFFECTS,
     Arg,
@@ -192,6 +193,7 @@ class Run:
         "_closes",
         "_dir",
         "_due",
+        "_gate",
         "_id",
         "_inside",
         "_interrupted",
@@ -232,6 +234,7 @@ class Run:
         self._raises = lib.KJ_RUN_LEFT | lib.KJ_RUN_ABORTED if raises else 0
         self._kept: dict[str, Any] = {}
         self._provided: set[str] = set()  # standard verbs that are a SteeringCallback's
+        self._gate: Callable[[], StepGate | None] = lambda: None
         self._inside = threading.Lock()
         self._interrupted = Interrupted()
         self._params: dict[str, tuple[ParamBinding, Any]] = {}
@@ -347,6 +350,18 @@ class Run:
         if self._closes:
             self.close()
         raise ending(reason)
+
+    def _open_gate(self, gate: StepGate) -> None:
+        """Has `gate` look at the run's cell until the run is closed, or another gate comes."""
+        self._close_gate()
+        gate._open_gate(self._cell)
+        self._gate = weakref.ref(gate)
+
+    def _close_gate(self) -> None:
+        """Without it the gate would keep C's memory, and so the doors."""
+        gate = self._gate()
+        if gate is not None:
+            gate._close_gate()
 
     def _publish(self, step: int, epoch: int) -> None:
         """Publishes the counters where a framework could not obey: no safe point."""
@@ -666,6 +681,7 @@ class Run:
                 self._keep(name)
             cell = _dead_cell()
             cell[_STEP], cell[_EPOCH] = self.step, self.epoch
+            self._close_gate()
             self._pending, self._cell, self._due = self._stopped, cell, cell[_DUE_STEP]
             self._ptr = None  # the last one to look at it; with it C ends the run
             _RUNS.discard(self)

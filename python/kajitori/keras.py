@@ -32,7 +32,8 @@ import numpy as np
 
 from kajitori import _keras_checkpoint
 from kajitori._errors import ArgumentError, ChannelWarning, OutOfRangeError, UnsupportedError
-from kajitori._run import _STEP, Run
+from kajitori._run import Run
+from kajitori._step_gate import StepGate
 from kajitori._values import Arg, Param
 
 __all__ = ["SteeringCallback"]
@@ -44,10 +45,6 @@ Command = Callable[..., Any] | tuple[Callable[..., Any], Mapping[str, Any]]
 
 REPORT_SECONDS = 0.5
 """Metrics of batches are reported at most this often; those of epochs always."""
-
-
-STRIDE_MAX = 16
-"""Where steps are short the clock is asked after so many of them."""
 
 NEVER = 2**62
 
@@ -135,7 +132,7 @@ def _shortest(value: Any) -> float:
     return float(str(array[()])) if array.dtype.kind == "f" else float(array)
 
 
-class SteeringCallback(keras.callbacks.Callback):
+class SteeringCallback(StepGate, keras.callbacks.Callback):
     """Makes `Model.fit` steerable from outside: stop, pause, set and get, checkpoint, own verbs, ….
 
     All arguments are optional:
@@ -200,16 +197,11 @@ class SteeringCallback(keras.callbacks.Callback):
         self._has_gone_on = False  # this fit begins with a checkpoint's epoch
         self._phase = ""
         self._first = 0  # number of the epoch's first step
-        self._second = 1
         self._last = NEVER  # the step that begins when the epoch's last batch has run
-        self._look_step = 0  # before it nothing is to be done, unless something is pending
-        self._stride = 1
-        self._looked = 0.0
         self._steps: int | None = None  # of an epoch, None while nobody knows
         self._done = 0  # the optimizer's count when the first epoch began
         self._offset = 0  # what to add to it
         self._is_fresh = True  # no epoch of this fit has begun
-        self._next_report = 0.0
 
     @property
     def step(self) -> int:
@@ -251,8 +243,9 @@ class SteeringCallback(keras.callbacks.Callback):
         assert self.run is not None
         _say_ranks(self.run)
         self._steps = self.params.get("steps")  # params are overwritten by an evaluate in between
-        self._next_report = 0.0
+        self._look_ns = 0
         self._is_fresh = True
+        self.run._open_gate(self)
         try:
             self._go_on()
             done = self._backend.iterations(self.model)
@@ -405,37 +398,26 @@ class SteeringCallback(keras.callbacks.Callback):
             self._first = self.run.step
         self._is_fresh = False
         self._has_trained = False
-        self._second = self._first + 1
+        self._gate_offset = self._first + 1
         self._last = self._first + self._steps if self._steps else NEVER
         self._look_step = 0
         self._forget_initial_epoch()
         self.run._publish(self._first, epoch)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        # The next step begins here, not in on_train_batch_begin: Keras looks at stop_training after
-        # this call, and a stop applied later would let one more step run. Nearly always there is
-        # nothing to do, and what is not looked at costs nothing (bench/keras_overhead.py).
-        step = self._second + batch
-        run = self.run
-        if step < self._look_step and not run._pending:
-            run._cell[_STEP] = step
-        else:
-            self._look(step, logs)
+    # The next step begins in on_train_batch_end, not in on_train_batch_begin: Keras looks at
+    # stop_training after that call, and a stop applied later would let one more step run. Nearly
+    # always there is nothing to do: StepGate.on_train_batch_end returns (bench/keras_overhead.py).
 
     def _look(self, step: int, logs: Any) -> None:
-        """The slow way: a safe point, and metrics."""
+        """What StepGate calls when there is something to do: a safe point, or metrics."""
         step = min(step, self._last)  # steps_per_execution counts past the end
         if self.run.begin_step(step):
             self.model.stop_training = True
-        now = time.monotonic()
-        if now >= self._next_report:
-            self._next_report = now + REPORT_SECONDS
+        now = time.monotonic_ns()
+        if now >= self._look_ns:
+            self._look_ns = now + int(REPORT_SECONDS * 1e9)
             self._report(logs)
-        # The clock is worth a look after each step, or after several where they are short.
-        is_soon = now - self._looked < REPORT_SECONDS / 2
-        self._stride = min(2 * self._stride, STRIDE_MAX) if is_soon else 1
-        self._looked = now
-        self._look_step = min(step + self._stride, self.run._due, self._last + 1)
+        self._look_step = min(self.run._due, self._last + 1)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._has_trained = True

@@ -66,11 +66,15 @@ def test_the_wheel_has_what_it_should_and_no_second_library():
     files = [str(path) for path in importlib.metadata.files("kajitori")]
     assert any(path.endswith("py.typed") for path in files)
     assert any(path.endswith("/LICENSE") for path in files)
-    assert [path for path in files if ".so" in path] == ["kajitori/_ffi.abi3.so"]
+    assert sorted(path for path in files if ".so" in path) == [
+        "kajitori/_ffi.abi3.so",
+        "kajitori/_step_gate.abi3.so",
+    ]
 
 
-def test_the_extension_exports_its_init_function_only():
-    path = sys.modules["kajitori._ffi"].__file__
+@pytest.mark.parametrize("extension", ["kajitori._ffi", "kajitori._step_gate"])
+def test_an_extension_exports_its_init_function_only(extension):
+    path = sys.modules[extension].__file__
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True
     ).stdout

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kajitori._step_gate: the idle path of a framework's callback, for which even a few lines of
+ * Python are too much: after a step of training nothing of them is in the processor's caches, and
+ * each line of memory that they touch is waited for.
+ *
+ * StepGate is a base class. Its on_train_batch_end publishes the step and returns when nothing is
+ * to be done: before the step and the time that the class was told, and while the run's cell
+ * (struct kj_run_cell) says that nothing is pending. Else it calls the method _look(step, logs). It
+ * never gives up the interpreter's lock and never calls into the library.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <kajitori/run.h>
+
+#include <stddef.h>
+#include <time.h>
+
+typedef struct step_gate {
+    PyObject_HEAD kj_run_cell *cell; /* in `memory`; NULL: closed, each step is looked at */
+    long long offset;                /* step that begins when batch 0 has run */
+    long long look_step;             /* the first that is looked at */
+    long long look_ns;               /* by the monotonic clock, from then on the next one is */
+    Py_buffer memory;
+} step_gate;
+
+static int is_idle(const step_gate *gate, long long step)
+{
+    struct timespec now;
+    if (!gate->cell || step >= gate->look_step ||
+        __atomic_load_n(&gate->cell->pending, __ATOMIC_RELAXED))
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now); /* to a few milliseconds, behind the exact one */
+    return now.tv_sec * 1000000000LL + now.tv_nsec < gate->look_ns;
+}
+
+/* batch and logs, by place or by name. */
+static int read_arguments(PyObject *const *args, Py_ssize_t n, PyObject *names, PyObject **values)
+{
+    static const char *const known[] = {"batch", "logs"};
+    Py_ssize_t n_names = names ? PyTuple_Size(names) : 0;
+    for (Py_ssize_t k = 0; k < n && k < 2; k++)
+        values[k] = args[k];
+    for (Py_ssize_t k = 0; k < n_names; k++) {
+        PyObject *name = PyTuple_GetItem(names, k);
+        int at = 0;
+        while (at < 2 && PyUnicode_CompareWithASCIIString(name, known[at]) != 0)
+            at++;
+        if (at == 2 || at < n) {
+            PyErr_Format(PyExc_TypeError, "on_train_batch_end(batch, logs=None): argument %R",
+                         name);
+            return -1;
+        }
+        values[at] = args[n + k];
+    }
+    if (n > 2 || !values[0]) {
+        PyErr_SetString(PyExc_TypeError, "on_train_batch_end(batch, logs=None)");
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *on_train_batch_end(PyObject *self, PyObject *const *args, Py_ssize_t n,
+                                    PyObject *names)
+{
+    step_gate *gate = (step_gate *)self;
+    PyObject *values[2] = {NULL, Py_None};
+    if (read_arguments(args, n, names, values) < 0)
+        return NULL;
+    long long batch = PyLong_AsLongLong(values[0]);
+    if (batch == -1 && PyErr_Occurred())
+        return NULL;
+    long long step = gate->offset + batch;
+    if (!is_idle(gate, step))
+        return PyObject_CallMethod(self, "_look", "LO", step, values[1]);
+    __atomic_store_n(&gate->cell->step, step, __ATOMIC_RELAXED);
+    Py_RETURN_NONE;
+}
+
+static PyObject *close_gate(PyObject *self, PyObject *unused)
+{
+    step_gate *gate = (step_gate *)self;
+    (void)unused;
+    if (gate->cell) {
+        gate->cell = NULL;
+        PyBuffer_Release(&gate->memory);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *open_gate(PyObject *self, PyObject *memory)
+{
+    step_gate *gate = (step_gate *)self;
+    Py_XDECREF(close_gate(self, NULL));
+    if (PyObject_GetBuffer(memory, &gate->memory, PyBUF_WRITABLE) < 0)
+        return NULL;
+    if ((size_t)gate->memory.len < sizeof *gate->cell) {
+        PyBuffer_Release(&gate->memory);
+        return PyErr_Format(PyExc_ValueError, "%zd bytes are no cell", gate->memory.len);
+    }
+    gate->cell = gate->memory.buf;
+    Py_RETURN_NONE;
+}
+
+static void dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    Py_XDECREF(close_gate(self, NULL));
+    free_object(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"on_train_batch_end", (PyCFunction)(void (*)(void))on_train_batch_end,
+     METH_FASTCALL | METH_KEYWORDS,
+     "on_train_batch_end($self, batch, logs=None)\n--\n\nThe next step begins."},
+    {"_open_gate", open_gate, METH_O, "The memory of a run's cell, to be held until _close_gate."},
+    {"_close_gate", close_gate, METH_NOARGS, "From now on each step is looked at."},
+    {NULL, NULL, 0, NULL}};
+
+static PyMemberDef members[] = {{"_gate_offset", T_LONGLONG, offsetof(step_gate, offset), 0, NULL},
+                                {"_look_step", T_LONGLONG, offsetof(step_gate, look_step), 0, NULL},
+                                {"_look_ns", T_LONGLONG, offsetof(step_gate, look_ns), 0, NULL},
+                                {NULL, 0, 0, 0, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},
+                              {Py_tp_methods, methods},
+                              {Py_tp_members, members},
+                              {Py_tp_doc, "The idle path of a callback."},
+                              {0, NULL}};
+
+static PyType_Spec spec = {.name = "kajitori._step_gate.StepGate",
+                           .basicsize = sizeof(step_gate),
+                           .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                           .slots = slots};
+
+static int fill_module(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&spec);
+    int r = type ? PyModule_AddObjectRef(module, "StepGate", type) : -1;
+    Py_XDECREF(type);
+    return r;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}};
+
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_step_gate",
+                             .m_slots = module_slots};
+
+PyMODINIT_FUNC PyInit__step_gate(void);
+PyMODINIT_FUNC PyInit__step_gate(void)
+{
+    return PyModuleDef_Init(&module);
+}
