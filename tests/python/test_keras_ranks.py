@@ -49,10 +49,11 @@ def test_rank_0_says_once_that_only_it_is_steered(monkeypatch):
     cb = SteeringCallback(commands={"own": lambda cb: seen.append(cb.run.rank)})
     all_do = ("stop", "set lr=0.5", "pause", "abort", "prune", "evaluate", "checkpoint")
     sender = Try(*all_do, "note hello", "own", "status", "get lr")
-    with pytest.warns(kajitori.ChannelWarning, match="rank 0 of 4, and only it is steered") as said:
+    with pytest.warns(kajitori.ChannelWarning, match="rank 0 of 4, and only it is steered"):
         _, guard = fit(make_model(), cb, sender, epochs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", kajitori.ChannelWarning)
         fit(make_model(), SteeringCallback(), epochs=1)
-    assert len([one for one in said if one.category is kajitori.ChannelWarning]) == 1
     assert tuple(sender.refused) == all_do
     assert all("this is rank 0 of 4" in why for why in sender.refused.values())
     assert guard.batches == STEPS
