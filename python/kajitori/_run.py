@@ -180,6 +180,8 @@ class Run:
     rank_alone: True: each rank of a distributed training is a run of its own, since none waits for
         another [$KAJITORI_RANK_ALONE]. Otherwise rank 0 refuses what all would have to do, and the
         others have no doors.
+    events_dir: folder in which what is reported is written as a TensorBoard event file, too
+        [$KAJITORI_EVENTS_DIR, else none].
 
     Raises `ArgumentError` for what cannot be meant, such as a malformed `run_id`.
 
@@ -228,6 +230,7 @@ class Run:
         threaded: bool = True,
         raises: bool = True,
         rank_alone: bool = False,
+        events_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self._stopped = False
         self._closes = False
@@ -260,6 +263,7 @@ class Run:
         options.mailbox_dir = path("mailbox", mailbox, keep)
         options.schedule_path = path("schedule", schedule, keep)
         options.signals = text("signals", signals, keep)
+        options.events_dir = path("events_dir", events_dir, keep)
         self._marks = _marks(fifo, run_id)
         replaced = _close_forgotten(self._marks)
         err = new_error()

@@ -15,6 +15,7 @@
 #include "params.h"
 #include "publish.h"
 #include "ranks.h"
+#include "run-events.h"
 #include "schedule-file.h"
 #include "seen.h"
 #include "verbs.h"
@@ -32,7 +33,8 @@ enum {
     KJI_PENDING_STOPPED = 16,  /* an ending was applied: for ever, so that every poll returns it */
     KJI_PENDING_DOORS = 32,    /* without a helper thread, for ever: the doors are served here */
     KJI_PENDING_SCHEDULE = 64, /* a schedule is to be taken in */
-    KJI_PENDING_DUE = 128      /* due_step became smaller since the last safe point */
+    KJI_PENDING_DUE = 128,     /* due_step became smaller since the last safe point */
+    KJI_PENDING_FIRST_STEP = 256 /* the first step is to be known */
 };
 
 enum {
@@ -120,6 +122,7 @@ struct kj_run {
     size_t n_warnings;
 
     kji_signals signals;
+    kji_run_events events; /* the training thread's own */
 
     kji_helper helper; /* the helper thread's own; its descriptors are closed in a forked child */
 };

@@ -26,6 +26,7 @@ enum { NAME_MAX_BYTES = 256 };
 
 static void free_run(kj_run *run)
 {
+    kj_event_writer_close(run->events.writer, NULL);
     kji_signals_give_back(run);
     kji_helper_stop(&run->helper);
     kji_journal_done(&run->journal); /* before the id is free again: the next one writes it, too */
@@ -372,6 +373,18 @@ static int read_schedule(kj_run *run, const char *path, kj_error *err)
     return 0;
 }
 
+/* Last: a run that cannot be opened leaves no file. The helper may be running. */
+static int open_events(kj_run *run, const char *dir, kj_error *err)
+{
+    kj_error why = KJ_ERROR_INIT;
+    if (kji_run_events_open(run, dir, &why) >= 0)
+        return 0;
+    kji_run_lock(run);
+    int r = give_up(run, &why, err);
+    kji_run_unlock(run);
+    return r;
+}
+
 static bool has_door(const kj_run *run)
 {
     return run->place.dir_fd >= 0 || run->helper.user.fd >= 0 ||
@@ -534,6 +547,8 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
         r = open_all(run, &options, &why);
     if (r >= 0 && !is_quiet)
         r = read_schedule(run, options.schedule_path, &why);
+    if (r >= 0 && !is_quiet)
+        r = open_events(run, options.events_dir, &why);
     if (r < 0)
         r = close_doors(run, &why, err);
     if (r < 0) {
@@ -586,6 +601,7 @@ void kj_run_close(kj_run *run)
 {
     if (!run || run->forked)
         return; /* a forked copy stays: its locks may be held by a thread that is not here */
+    kji_run_events_close(run);
     begin_to_serve(run, NULL); /* who came before it is answered, too */
     kji_run_lock(run);
     run->is_ended = true;

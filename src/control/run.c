@@ -162,11 +162,13 @@ int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_e
         return kji_fail(err, KJ_EARG, "a metric's tag has 1 to %d bytes of UTF-8", KJI_TAG_MAX);
     if (run->forked)
         return 0;
+    double wall_time = 0;
     kji_run_lock(run);
     kji_run_moved(run);
     const kji_metric *metric;
     int r = kji_metrics_put(&run->metrics, tag, step, value, &metric, err);
     if (r >= 0) {
+        wall_time = metric->wall_time;
         kji_feed_event event = {
             .tag = metric->tag, .step = step, .value = value, .wall_time = metric->wall_time};
         kji_feed_put(&run->feed, KJI_FEED_METRIC, &event);
@@ -174,6 +176,8 @@ int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_e
             kji_helper_wake(&run->helper);
     }
     kji_run_unlock(run);
+    if (r >= 0)
+        kji_run_events_put(run, tag, step, wall_time, value);
     return r;
 }
 

@@ -204,6 +204,8 @@ int kji_run_visit(kj_run *run, kji_place place)
 {
     if (run->forked)
         return 0;
+    if (pending(run) & KJI_PENDING_FIRST_STEP)
+        kji_run_events_begin(run, kji_run_step(run));
     if (run->flags & KJ_RUN_THREADLESS) {
         kji_helper_look(&run->helper);
         if (!has_business(run, &place))

@@ -4,7 +4,7 @@
  * KAJITORI_SOAK. What a writer has acknowledged is counted in memory that it shares with the test.
  */
 #include "event-tail.h"
-#include "event-writer.h"
+#include "event-writer-impl.h"
 #include "mem.h"
 #include "metric-rows.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is written is read back, in the files that are to be. */
 #include "event-tail.h"
-#include "event-writer.h"
+#include "event-writer-impl.h"
 #include "files.h"
 #include "mem.h"
 #include "metric-rows.h"

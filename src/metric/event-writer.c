@@ -15,7 +15,7 @@
  * beginning and purges nothing, so a run that has none yet would keep its stale points. A second
  * one changes nothing for all others.
  */
-#include "event-writer.h"
+#include "event-writer-impl.h"
 
 #include "clock.h"
 #include "errors.h"

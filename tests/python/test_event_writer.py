@@ -469,3 +469,33 @@ def test_forgotten_writer_is_closed_at_exit_and_not_by_a_forked_child(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True)
     ((_, columns),) = kajitori.read_events(tmp_path).items()
     assert list(columns.step) == [1, 2]
+
+
+def train(folder, first, end):
+    with kajitori.Run(events_dir=folder) as run:
+        for step in range(first, end):
+            run.begin_step(step)
+            run.report("loss", step, first)
+
+
+def test_run_writes_what_it_reports(tmp_path, monkeypatch):
+    logs = tmp_path / "logs"
+    train(logs, 0, 6)
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", "/checkpoints/4")
+    train(logs, 4, 8)
+    with kajitori.EventReader(logs, keep=True, finished=True) as reader:
+        for _ in reader:
+            pass
+        columns = reader.history(".", "loss", merge="last")
+    assert list(columns.step) == list(range(8))
+    assert list(columns.value) == [0] * 4 + [4] * 4
+
+
+def test_folder_that_a_run_cannot_write(tmp_path):
+    with (
+        pytest.warns(kajitori.ChannelWarning, match="/dev/null/logs"),
+        kajitori.Run(events_dir="/dev/null/logs") as run,
+    ):
+        run.report("loss", 0, 1)
+    with pytest.raises(kajitori.Error, match="/dev/null/logs"):
+        kajitori.Run(events_dir="/dev/null/logs", strict=True)

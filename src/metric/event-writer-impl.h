@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run needs of its writer besides the public calls. */
-#ifndef KJI_EVENT_WRITER_H
-#define KJI_EVENT_WRITER_H
+#ifndef KJI_EVENT_WRITER_IMPL_H
+#define KJI_EVENT_WRITER_IMPL_H
 
 #include <kajitori/event-writer.h>
 
