@@ -89,6 +89,8 @@ static int scan(const struct bytes *message, kji_event *event, kji_value *ret)
     return r < 0 ? -1 : n;
 }
 
+static uint32_t last_dtype; /* of what tensor_value found */
+
 static int tensor_value(const struct bytes *tensor, double *ret_value)
 {
     kji_event event;
@@ -96,6 +98,7 @@ static int tensor_value(const struct bytes *tensor, double *ret_value)
     struct bytes message = event_with_tensor(tensor);
     int n = scan(&message, &event, &scalar);
     *ret_value = scalar.number;
+    last_dtype = scalar.dtype;
     return n;
 }
 
@@ -138,6 +141,7 @@ static void test_every_dtype_as_content(void **state)
         put_bytes(&tensor, 4, &dtypes[k].bits, dtypes[k].size);
         assert_int_equal(tensor_value(&tensor, &value), 1);
         assert_true(value == dtypes[k].value);
+        assert_int_equal(last_dtype, dtypes[k].dtype);
         put_bytes(&tensor, 4, &dtypes[k].bits, dtypes[k].size + 1); /* a byte too much */
         assert_int_equal(tensor_value(&tensor, &value), 0);
     }
@@ -179,8 +183,10 @@ static void test_every_dtype_as_values(void **state)
                 put_values(&tensor, dtypes[k].field, dtypes[k].number, n, packed);
                 put_int(&tensor, 1, (uint64_t)dtypes[k].dtype);
                 assert_int_equal(tensor_value(&tensor, &value), n == 1);
-                if (n == 1)
-                    assert_true(value == dtypes[k].value);
+                if (n != 1)
+                    continue;
+                assert_true(value == dtypes[k].value);
+                assert_int_equal(last_dtype, dtypes[k].dtype);
             }
         }
     }
