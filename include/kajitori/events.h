@@ -118,6 +118,10 @@ KJ_API int kj_events_step(kj_events *events, int timeout_ms, kj_point_fn fn, voi
  * until it returns 0. */
 KJ_API void kj_events_finish(kj_events *events);
 
+/* 1 when nothing can come any more but what is there: KJ_EVENTS_FINISHED, kj_events_finish, or the
+ * end of standard input has been seen. Then 0 points from kj_events_step are the end; else 0. */
+KJ_API int kj_events_is_finished(const kj_events *events);
+
 /*
  * Points as columns of `n` elements each, immutable, reference counted. They do not depend on their
  * reader and may outlive it. A column that the call does not give is NULL.

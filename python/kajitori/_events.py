@@ -416,8 +416,7 @@ class EventReader:
         check(lib.kj_events_open(_spec(source, tag), options, result, err), err)
         self._events = ffi.gc(result[0], lib.kj_events_close)
         self._err, self._result = err, ffi.new("kj_columns **")  # of every kj_events_next
-        self._finished = finished  # C knows it
-        self._finishing = finished  # somebody said so
+        self._finishing = finished
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._close_wake = weakref.finalize(self, os.close, self._wake)
         self._poll = select.poll()
@@ -436,21 +435,17 @@ class EventReader:
         finally:
             self._lock.release()
 
-    def _tell_finish(self, events: Any) -> None:
-        if self._finishing and not self._finished:
-            self._finished = True
-            lib.kj_events_finish(events)
-
     def _next(self, events: Any, max_points: int) -> Columns:
         """What is there now."""
-        self._tell_finish(events)
+        if self._finishing and not lib.kj_events_is_finished(events):
+            lib.kj_events_finish(events)
         check(lib.kj_events_next(events, 0, max_points, self._result, self._err), self._err)
         return _columns(self._result[0])
 
     def _read(self, deadline: float, max_points: int) -> Columns:
         with self._using() as events:
             columns = self._next(events, max_points)
-            while not len(columns) and not self._finished:
+            while not len(columns) and not lib.kj_events_is_finished(events):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break

@@ -281,7 +281,9 @@ static void test_truncated_file_is_read_anew_after_the_grace_time(void **state)
     kji_rows_drain(source, &got);
     assert_int_equal(truncate(in_top("a/" NAME), 300), 0);
     assert_int_equal(kji_rows_drain(source, &got), 0);
+    assert_int_equal(kj_events_is_finished(source), 0);
     kj_events_finish(source);
+    assert_int_equal(kj_events_is_finished(source), 1);
     size_t n = kji_rows_drain(source, &got);
     assert_in_range(n, 1, base_rows.n - 1);
     kj_events_close(source);

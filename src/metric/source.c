@@ -158,6 +158,11 @@ int kj_events_step(kj_events *source, int timeout_ms, kj_point_fn fn, void *user
     return kji_events_step_into(source, timeout_ms, &sink, err);
 }
 
+int kj_events_is_finished(const kj_events *source)
+{
+    return source->finished;
+}
+
 void kj_events_finish(kj_events *source)
 {
     source->finished = true;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kajitori.EventReader and read_events."""
 
+import json
 import math
 import os
 import pathlib
@@ -282,3 +283,37 @@ def test_what_is_ignored_is_a_warning(logs):
         pytest.warns(kajitori.EventWarning, match="exists in several runs"),
     ):
         reader.read()
+
+
+def test_other_sources(tmp_path):
+    (tmp_path / "a:b.jsonl").write_text(
+        '{"step": 1, "loss": 0.5, "acc": 1}\n{"step": 2, "loss": NaN}\n'
+    )
+    place = f"jsonl:{tmp_path}/a\\:b.jsonl"
+    found = kajitori.read_events(place)
+    assert {key: list(columns.step) for key, columns in found.items()} == {
+        (".", "acc"): [1],
+        (".", "loss"): [1, 2],
+    }
+    assert list(kajitori.read_events(place, tag="acc")) == [(".", "acc")]
+    (tmp_path / "m.csv").write_text("epoch,val_loss\n0,0.25\n1,0.125\n")
+    found = kajitori.read_events(f"csv:{tmp_path}/m.csv", tag="val_loss")
+    assert list(found[".", "val_loss"].value) == [0.25, 0.125]
+
+
+def test_the_end_of_standard_input_is_the_end():
+    code = """
+import kajitori
+with kajitori.EventReader("jsonl:-") as reader:
+    for columns in reader:
+        print(*columns.value, flush=True)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        for step in range(3):
+            print(json.dumps({"step": step, "loss": step}), file=process.stdin, flush=True)
+            assert process.stdout.readline() == f"{step}.0\n"
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 0
+        assert process.stdout.read() == ""
