@@ -17,6 +17,8 @@ from training import PATIENCE
 
 import kajitori
 
+pytestmark = pytest.mark.filterwarnings("ignore::kajitori.EventWarning")
+
 
 @pytest.fixture
 def logs(tmp_path):
@@ -272,8 +274,8 @@ def test_readers_leave_no_descriptors(logs):
         kajitori.EventReader(logs).read()
         with kajitori.EventReader(logs) as reader:
             reader.read()
-        with pytest.raises(kajitori.ArgumentError):
-            kajitori.EventReader("stdout:/x/")
+        with pytest.raises(kajitori.DataError):
+            kajitori.EventReader(logs, cursor="{}")
     assert len(os.listdir("/proc/self/fd")) == before
 
 

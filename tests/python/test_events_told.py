@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a kajitori.EventReader tells about what it has read, and where it is."""
 
+import json
 import math
 import os
+import subprocess
+import sys
 
 import pytest
 from event_writer import EventWriter, scalar
 from training import PATIENCE
 
 import kajitori
+
+pytestmark = pytest.mark.filterwarnings("ignore::kajitori.EventWarning")
 
 
 @pytest.fixture
@@ -72,3 +77,33 @@ def test_a_torn_end_is_waited_for(logs):
         file.write(record[20:])
         columns = reader.read(timeout=PATIENCE)
         assert rows(reader, columns) == [("train", "loss", 5, 1.0)]
+
+
+def test_a_cursor(logs, tmp_path):
+    with kajitori.EventReader(logs) as reader:
+        first = rows(reader, reader.read(max_points=3))
+        cursor = reader.cursor
+    assert "\n" not in cursor
+    json.loads(cursor)
+    with kajitori.EventReader(logs, cursor=cursor, finished=True) as reader:
+        rest = [row for columns in reader for row in rows(reader, columns)]
+        assert [info.count for info in reader.tags()] == [5, 1, 1]
+        end = reader.cursor
+    with kajitori.EventReader(logs, finished=True) as reader:
+        assert first + rest == [row for columns in reader for row in rows(reader, columns)]
+    with kajitori.EventReader(logs, cursor=end.encode(), finished=True) as reader:
+        assert list(reader) == []
+    for wrong in ("{}", "no cursor"):
+        with pytest.raises(kajitori.DataError):
+            kajitori.EventReader(logs, cursor=wrong)
+    with pytest.raises(kajitori.DataError):
+        kajitori.EventReader(tmp_path, cursor=end)
+
+
+def test_a_cursor_in_another_process(logs):
+    code = "import sys, kajitori; r = kajitori.EventReader(sys.argv[1]); r.read(max_points=int(sys.argv[2])); print(r.cursor)"
+    cursor = subprocess.run(
+        [sys.executable, "-c", code, logs, "4"], capture_output=True, text=True, check=True
+    ).stdout
+    with kajitori.EventReader(logs, cursor=cursor.strip()) as reader:
+        assert [step for _, _, step, _ in rows(reader, reader.read())] == [4, 0, -7]
