@@ -23,6 +23,7 @@
 enum {
     MAX_DEPTH = 64,
     MAX_FOLDERS = 100000,
+    MAX_RENAMED = 100,    /* of so many that have gone it is found out which were renamed */
     MTIME_DOUBT_MS = 2500 /* a folder can change again without another time of change */
 };
 
@@ -173,6 +174,45 @@ static kji_event_file *add_file(kji_event_dir *dir, kji_event_folder *folder, si
     folder->n_files++;
     dir->n_files++;
     return file;
+}
+
+static void keep_place(kji_event_file *file, const kji_event_file *of)
+{
+    file->path = of->path;
+    file->name = of->name;
+    file->present = of->present;
+    file->dirty = of->dirty;
+    file->listing = of->listing;
+    file->timed_at = of->timed_at;
+    file->due_ms = of->due_ms;
+}
+
+/* The file takes over where the other one is; paths and places in queues stay. */
+static void swap_readings(kji_event_file *file, kji_event_file *other)
+{
+    kji_event_file kept = *file, kept_other = *other;
+    *file = kept_other;
+    *other = kept;
+    keep_place(file, &kept);
+    keep_place(other, &kept_other);
+}
+
+/* A file that is new, but has the inode of one that has gone from the folder, is that one under
+ * another name, and goes on where it was. */
+static void inherit(const kji_event_folder *folder, kji_event_file *file)
+{
+    struct stat st = {0};
+    for (size_t k = 0; k < folder->n_files; k++) {
+        kji_event_file *gone = folder->files[k];
+        if (gone->present || gone->ino == 0)
+            continue;
+        if (st.st_ino == 0 && stat(file->path, &st) < 0)
+            return;
+        if (gone->ino == st.st_ino && gone->dev == st.st_dev) {
+            swap_readings(file, gone);
+            return;
+        }
+    }
 }
 
 static void set_present(kji_event_dir *dir, kji_event_file *file)
@@ -510,14 +550,23 @@ static void note_folder(kji_event_dir *dir, kji_event_folder *folder, const stru
 /* After a listing: new files come where they belong, those that it did not tell have gone. */
 static void note_files(kji_event_dir *dir, kji_event_folder *folder, bool whole)
 {
+    size_t n_gone = 0;
     if (folder->n_files > folder->n_sorted)
         settle_files(dir, folder);
     for (size_t k = 0; k < folder->n_files; k++) {
         kji_event_file *file = folder->files[k];
-        if (file->listing == folder->listing)
-            set_present(dir, file);
-        else
+        if (file->listing != folder->listing) {
+            n_gone++;
             file->present = file->present && !whole;
+        }
+    }
+    for (size_t k = 0; k < folder->n_files; k++) {
+        kji_event_file *file = folder->files[k];
+        if (file->listing != folder->listing)
+            continue;
+        if (file->ino == 0 && n_gone > 0 && n_gone <= MAX_RENAMED)
+            inherit(folder, file);
+        set_present(dir, file);
     }
 }
 
@@ -560,6 +609,8 @@ static int take_file(kji_event_dir *dir, kji_event_folder *folder, const char *n
     if (!file)
         return KJ_EMEM;
     folder->n_sorted = folder->n_files;
+    if (file->ino == 0)
+        inherit(folder, file);
     set_present(dir, file);
     kji_event_queue_add(&dir->queue, file);
     return 0;
