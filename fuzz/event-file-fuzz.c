@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bytes are an event file; behind a first byte of 0xff they are payloads, each behind its
- * length in one byte, and the checksums are made here, so that the fuzzer gets past them. Read at
+ * length in one byte, and the checksums are made here, so that the fuzzer gets past them; behind
+ * 0xfe the same, and the records are made so large that they are not read without need. Read at
  * once and finished, every byte is accounted for: committed, or an unfinished record at the end;
- * and what is delivered while the file grows in two steps is a beginning of what is delivered when
- * it is read at once, as long as nothing is damaged.
+ * what is delivered while the file grows in two steps is a beginning of what is delivered when it
+ * is read at once, as long as nothing is damaged; and with right checksums reading all payloads
+ * gives nothing else.
  */
 #include "event-file.h"
 
@@ -88,25 +90,59 @@ static void check_file(const uint8_t *data, size_t size)
     close(fd);
 }
 
+/* Nothing is damaged, so it makes no difference whether large records are read. */
+static void check_policies(const uint8_t *data, size_t size)
+{
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+    struct reading some, all;
+    check(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    begin(&some, fd);
+    begin(&all, fd);
+    all.reader.check_all = true;
+    kji_event_file_read(some.file, &some.reader);
+    kji_event_file_read(all.file, &all.reader);
+    check(some.tally.n == all.tally.n && some.tally.sum == all.tally.sum);
+    check(memcmp(&some.stats, &all.stats, sizeof some.stats) == 0);
+    end(&some);
+    end(&all);
+    close(fd);
+}
+
+/* A record, with `filler` more bytes in an unknown field at its end. */
+static uint8_t *put_record(uint8_t *to, const uint8_t *from, size_t n, size_t filler)
+{
+    uint8_t *payload = to + KJI_FRAME_HEAD, *end = mempcpy(payload, from, n);
+    if (filler) {
+        *end++ = 15 << 3 | 2;
+        *end++ = (uint8_t)(filler | 0x80);
+        *end++ = (uint8_t)(filler >> 7 | 0x80);
+        *end++ = (uint8_t)(filler >> 14);
+        memset(end, 0, filler);
+        end += filler;
+    }
+    kji_frame_seal(payload, (size_t)(end - payload), to, end);
+    return end + KJI_FRAME_EXTRA - KJI_FRAME_HEAD;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size == 0 || data[0] != 0xff) {
+    enum { FILLER = 40000, MAX_RECORDS = 16 };
+    if (size == 0 || data[0] < 0xfe) {
         check_file(data, size);
         return 0;
     }
-    uint8_t *file = malloc(size * (KJI_FRAME_EXTRA + 1)), *to = file;
-    if (!file)
-        abort();
-    for (const uint8_t *from = data + 1, *stop = data + size; from < stop;) {
+    size_t filler = data[0] == 0xfe ? FILLER : 0, room = filler ? MAX_RECORDS : size;
+    uint8_t *file = malloc(size + room * (KJI_FRAME_EXTRA + 4 + filler)), *to = file;
+    check(file != NULL);
+    for (const uint8_t *from = data + 1, *stop = data + size; from < stop && room; room--) {
         size_t n = *from++;
         if (n > (size_t)(stop - from))
             n = (size_t)(stop - from);
-        kji_frame_seal(from, n, to, to + KJI_FRAME_HEAD + n);
-        memcpy(to + KJI_FRAME_HEAD, from, n);
-        to += KJI_FRAME_EXTRA + n;
+        to = put_record(to, from, n, filler);
         from += n;
     }
     check_file(file, (size_t)(to - file));
+    check_policies(file, (size_t)(to - file));
     free(file);
     return 0;
 }
