@@ -5,8 +5,6 @@
  */
 #include "cursor-text.h"
 
-#include "json.h"
-#include "number.h"
 #include "utf8.h"
 
 #include <string.h>
@@ -38,24 +36,42 @@ void kji_cursor_put_uint(kji_strbuf *to, uint64_t value)
     put_digits(to, value);
 }
 
-void kji_cursor_put_int(kji_strbuf *to, int64_t value)
+void kji_cursor_open_numbers(kji_strbuf *to)
 {
     separate(to);
+    kji_strbuf_putc(to, '"');
+}
+
+static void separate_number(kji_strbuf *to)
+{
+    if (to->size && to->text[to->size - 1] != '"')
+        kji_strbuf_putc(to, ' ');
+}
+
+void kji_cursor_add_uint(kji_strbuf *to, uint64_t value)
+{
+    separate_number(to);
+    put_digits(to, value);
+}
+
+void kji_cursor_add_int(kji_strbuf *to, int64_t value)
+{
+    separate_number(to);
     if (value < 0)
         kji_strbuf_putc(to, '-');
     put_digits(to, value < 0 ? -(uint64_t)value : (uint64_t)value);
 }
 
-void kji_cursor_put_double(kji_strbuf *to, double value)
+void kji_cursor_add_double(kji_strbuf *to, double value)
 {
-    char text[KJI_DOUBLE_TEXT];
-    separate(to);
-    if (value != value)
-        kji_strbuf_puts(to, "\"NaN\"");
-    else if (value - value != 0)
-        kji_strbuf_puts(to, value < 0 ? "\"-Infinity\"" : "\"Infinity\"");
-    else
-        kji_strbuf_puts(to, kji_double_text(value, text));
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    kji_cursor_add_uint(to, bits);
+}
+
+void kji_cursor_close_numbers(kji_strbuf *to)
+{
+    kji_strbuf_putc(to, '"');
 }
 
 static void put_escaped(kji_strbuf *to, unsigned char byte)
@@ -93,10 +109,14 @@ void kji_cursor_put_hex(kji_strbuf *to, const void *bytes, size_t size)
 {
     separate(to);
     kji_strbuf_putc(to, '"');
-    for (size_t k = 0; k < size; k++) {
-        unsigned char byte = ((const unsigned char *)bytes)[k];
-        kji_strbuf_putc(to, digits[byte >> 4]);
-        kji_strbuf_putc(to, digits[byte & 15]);
+    for (const unsigned char *from = bytes, *end = from + size; from < end;) {
+        char text[64];
+        size_t n = 0;
+        for (; n < sizeof text && from < end; from++) {
+            text[n++] = digits[*from >> 4];
+            text[n++] = digits[*from & 15];
+        }
+        kji_strbuf_add(to, text, n);
     }
     kji_strbuf_putc(to, '"');
 }
@@ -156,20 +176,59 @@ uint64_t kji_cursor_take_uint(kji_cursor_items *items, uint64_t limit)
     return items->wrong ? 0 : value;
 }
 
-int64_t kji_cursor_take_int(kji_cursor_items *items)
+kji_cursor_numbers kji_cursor_take_numbers(kji_cursor_items *items)
 {
-    struct json_object *item = take(items, json_type_int, "no whole number");
-    return item ? json_object_get_int64(item) : 0;
+    struct json_object *item = take(items, json_type_string, "no text");
+    return (kji_cursor_numbers){items, item ? json_object_get_string(item) : ""};
 }
 
-double kji_cursor_take_double(kji_cursor_items *items)
+bool kji_cursor_more_numbers(const kji_cursor_numbers *numbers)
 {
-    double value = 0;
-    kji_cursor_expect(items, kji_cursor_more(items), "too few values");
-    if (items->wrong)
+    return !numbers->items->wrong && *numbers->at;
+}
+
+void kji_cursor_expect_last(const kji_cursor_numbers *numbers)
+{
+    kji_cursor_expect(numbers->items, !kji_cursor_more_numbers(numbers), "too many numbers");
+}
+
+/* Digits up to a blank, which is taken too, or to the end. */
+static uint64_t next_digits(kji_cursor_numbers *numbers)
+{
+    uint64_t value = 0;
+    const char *at = numbers->at;
+    kji_cursor_expect(numbers->items, *at, "too few numbers");
+    for (; *at >= '0' && *at <= '9'; at++)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
+            kji_cursor_expect(numbers->items, false, "a number out of range");
+    kji_cursor_expect(numbers->items, at > numbers->at && (*at == ' ' || !*at), "no whole number");
+    numbers->at = at + (*at == ' ');
+    return value;
+}
+
+uint64_t kji_cursor_next_uint(kji_cursor_numbers *numbers, uint64_t limit)
+{
+    if (numbers->items->wrong)
         return 0;
-    struct json_object *item = json_object_array_get_idx(items->array, items->next++);
-    kji_cursor_expect(items, kji_json_get_double(item, &value), "no number");
+    uint64_t value = next_digits(numbers);
+    kji_cursor_expect(numbers->items, value <= limit, "a number out of range");
+    return numbers->items->wrong ? 0 : value;
+}
+
+int64_t kji_cursor_next_int(kji_cursor_numbers *numbers)
+{
+    bool negative = !numbers->items->wrong && *numbers->at == '-';
+    numbers->at += negative;
+    uint64_t value = kji_cursor_next_uint(numbers, (uint64_t)INT64_MAX + negative);
+    return negative ? (int64_t)-value : (int64_t)value;
+}
+
+double kji_cursor_next_double(kji_cursor_numbers *numbers)
+{
+    uint64_t bits = kji_cursor_next_uint(numbers, UINT64_MAX);
+    double value;
+    memcpy(&value, &bits, sizeof value);
     return value;
 }
 

@@ -415,8 +415,12 @@ static void test_cursors_that_cannot_be_true(void **state)
     check_changed(spec, cursor, "[0,\"" FILE_1, "[0,\"x", "place");
     check_changed(spec, cursor, "[0,\"" FILE_1, "[0,\"c/" FILE_1, "place");
     check_changed(spec, cursor, "[0,\"" FILE_1, "[7,\"" FILE_1, "place");
-    check_changed(spec, cursor, "\"stats\":[", "\"stats\":[0,", "too many values");
-    check_changed(spec, cursor, "\"stats\":[", "\"stats\":[\"", "JSON");
+    check_changed(spec, cursor, "\"stats\":[\"", "\"stats\":[\"0 ", "too many numbers");
+    check_changed(spec, cursor, "\"stats\":[\"", "\"stats\":[\"x", "no whole number");
+    check_changed(spec, cursor, "\"stats\":[\"", "\"stats\":[\"  ", "no whole number");
+    check_changed(spec, cursor, "\"stats\":[\"", "\"stats\":[\"99999999999999999999 ",
+                  "a number out of range");
+    check_changed(spec, cursor, "\"stats\":[", "\"stats\":[0,", "no text");
     check_changed(spec, cursor, "\"place\":[", "\"place\":[[],", "place 1: too few values");
 }
 

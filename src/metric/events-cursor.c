@@ -23,13 +23,15 @@ static void put_text(kji_strbuf *to, const char *text)
 static void save_stats(const kj_events_stats *stats, kji_strbuf *to)
 {
     kji_cursor_open(to);
-    kji_cursor_put_uint(to, stats->bytes);
-    kji_cursor_put_uint(to, stats->records);
-    kji_cursor_put_uint(to, stats->points);
-    kji_cursor_put_uint(to, stats->skipped_records);
-    kji_cursor_put_uint(to, stats->skipped_bytes);
+    kji_cursor_open_numbers(to);
+    kji_cursor_add_uint(to, stats->bytes);
+    kji_cursor_add_uint(to, stats->records);
+    kji_cursor_add_uint(to, stats->points);
+    kji_cursor_add_uint(to, stats->skipped_records);
+    kji_cursor_add_uint(to, stats->skipped_bytes);
     for (size_t k = 0; k < KJ_EVENT_KINDS; k++)
-        kji_cursor_put_uint(to, stats->kinds[k]);
+        kji_cursor_add_uint(to, stats->kinds[k]);
+    kji_cursor_close_numbers(to);
     kji_cursor_close(to);
 }
 
@@ -58,6 +60,19 @@ static void save_runs(const kji_tag_table *tags, kji_strbuf *to)
     kji_cursor_close(to);
 }
 
+static void save_numbers(const kji_tag *tag, kji_strbuf *to)
+{
+    kji_cursor_open_numbers(to);
+    kji_cursor_add_uint(to, tag->count);
+    kji_cursor_add_int(to, tag->first_step);
+    kji_cursor_add_int(to, tag->last_step);
+    kji_cursor_add_double(to, tag->last_value);
+    kji_cursor_add_double(to, tag->min_value);
+    kji_cursor_add_double(to, tag->max_value);
+    kji_cursor_add_uint(to, tag->dtype);
+    kji_cursor_close_numbers(to);
+}
+
 static void save_series(const kji_tag_table *tags, kji_strbuf *to)
 {
     kji_cursor_open(to);
@@ -66,13 +81,7 @@ static void save_series(const kji_tag_table *tags, kji_strbuf *to)
         kji_cursor_open(to);
         kji_cursor_put_uint(to, tag->run->number);
         kji_cursor_put_name(to, tag->name, tag->size);
-        kji_cursor_put_uint(to, tag->count);
-        kji_cursor_put_int(to, tag->first_step);
-        kji_cursor_put_int(to, tag->last_step);
-        kji_cursor_put_double(to, tag->last_value);
-        kji_cursor_put_double(to, tag->min_value);
-        kji_cursor_put_double(to, tag->max_value);
-        kji_cursor_put_uint(to, tag->dtype);
+        save_numbers(tag, to);
         if (tag->plugin) {
             put_text(to, tag->plugin);
             put_text(to, tag->display_name);
@@ -132,15 +141,17 @@ static int restore_stats(kj_events *events, struct json_object *json, kj_error *
 {
     kji_cursor_items items = kji_cursor_items_of(json);
     kj_events_stats *stats = &events->stats;
-    stats->bytes = kji_cursor_take_uint(&items, INT64_MAX);
-    stats->records = kji_cursor_take_uint(&items, INT64_MAX);
-    stats->points = kji_cursor_take_uint(&items, INT64_MAX);
-    stats->skipped_records = kji_cursor_take_uint(&items, INT64_MAX);
-    stats->skipped_bytes = kji_cursor_take_uint(&items, INT64_MAX);
+    kji_cursor_numbers numbers = kji_cursor_take_numbers(&items);
+    stats->bytes = kji_cursor_next_uint(&numbers, INT64_MAX);
+    stats->records = kji_cursor_next_uint(&numbers, INT64_MAX);
+    stats->points = kji_cursor_next_uint(&numbers, INT64_MAX);
+    stats->skipped_records = kji_cursor_next_uint(&numbers, INT64_MAX);
+    stats->skipped_bytes = kji_cursor_next_uint(&numbers, INT64_MAX);
     for (size_t k = 0; k < KJ_EVENT_KINDS; k++)
-        stats->kinds[k] = kji_cursor_take_uint(&items, INT64_MAX);
+        stats->kinds[k] = kji_cursor_next_uint(&numbers, INT64_MAX);
+    kji_cursor_expect_last(&numbers);
     kji_cursor_expect_end(&items);
-    return items.wrong ? malformed(&items, "figure", items.next, err) : 0;
+    return items.wrong ? malformed(&items, "figures", 0, err) : 0;
 }
 
 static void restore_plugins(kji_plugin_table *plugins, kji_cursor_items *items)
@@ -209,13 +220,15 @@ static void restore_one_series(kji_tag_table *tags, kji_cursor_items *items)
     kji_tag *tag = restore_tag(tags, items);
     if (!tag)
         return;
-    tag->count = kji_cursor_take_uint(items, INT64_MAX);
-    tag->first_step = kji_cursor_take_int(items);
-    tag->last_step = kji_cursor_take_int(items);
-    tag->last_value = kji_cursor_take_double(items);
-    tag->min_value = kji_cursor_take_double(items);
-    tag->max_value = kji_cursor_take_double(items);
-    tag->dtype = (uint32_t)kji_cursor_take_uint(items, UINT32_MAX);
+    kji_cursor_numbers numbers = kji_cursor_take_numbers(items);
+    tag->count = kji_cursor_next_uint(&numbers, INT64_MAX);
+    tag->first_step = kji_cursor_next_int(&numbers);
+    tag->last_step = kji_cursor_next_int(&numbers);
+    tag->last_value = kji_cursor_next_double(&numbers);
+    tag->min_value = kji_cursor_next_double(&numbers);
+    tag->max_value = kji_cursor_next_double(&numbers);
+    tag->dtype = (uint32_t)kji_cursor_next_uint(&numbers, UINT32_MAX);
+    kji_cursor_expect_last(&numbers);
     if (kji_cursor_more(items)) {
         tag->plugin = kji_cursor_take_name(items, NULL);
         tag->display_name = kji_cursor_take_name(items, NULL);
