@@ -10,7 +10,7 @@
  *     {"version": 1,
  *      "place": "logs", "tags": ["loss"], "runs": null, "format": "jsonl",
  *      "output": {"device": 2049, "inode": 4711, "bytes": 1234},   null for a pipe
- *      "reader": "..."}          of kj_events_get_cursor; null: nothing was read yet
+ *      "reader": "..."}          of kj_events_get_cursor
  */
 #include "events-verb.h"
 
@@ -86,12 +86,12 @@ int cli_events_cursor_save(const kj_events *events)
     uint64_t size = 0;
     if (!cli_events_given.cursor)
         return CLI_DONE;
-    if (events && kj_events_get_cursor(events, &reader, &size, &err) < 0)
+    if (kj_events_get_cursor(events, &reader, &size, &err) < 0)
         return cli_fail(&err);
     struct json_object *call = call_now();
     json_object_object_add(call, "output", output_now());
     json_object_object_add(call, "reader",
-                           reader ? json_object_new_string_len(reader, (int)size) : NULL);
+                           cli_check_memory(json_object_new_string_len(reader, (int)size)));
     kj_free(reader);
     size_t length;
     const char *text = cli_check_memory(
@@ -141,8 +141,7 @@ static int go_on(struct json_object *saved, char **ret_cursor, bool *ret_goes_on
     if (!same)
         return not_this_call();
     const char *reader = json_object_get_string(json_object_object_get(saved, "reader"));
-    if (reader)
-        *ret_cursor = cli_check_memory(strdup(reader));
+    *ret_cursor = cli_check_memory(strdup(reader ? reader : ""));
     return cut_output(json_object_object_get(saved, "output"), ret_goes_on);
 }
 
@@ -154,7 +153,7 @@ int cli_events_cursor_begin(char **ret_cursor, bool *ret_goes_on)
     if (!path)
         return CLI_DONE;
     if (access(path, F_OK) < 0 && errno == ENOENT)
-        return cli_events_cursor_save(NULL);
+        return CLI_DONE;
     struct json_object *saved = json_object_from_file(path);
     if (!json_object_is_type(saved, json_type_object)) {
         cli_error("the cursor %s cannot be read, or is none", path);

@@ -106,20 +106,24 @@ typedef struct run_list {
     size_t at; /* where the next tag's run is, or behind it */
 } run_list;
 
+static run_row *add_run(run_list *list, const char *run)
+{
+    if (list->n == list->capacity) {
+        list->capacity = list->capacity ? 2 * list->capacity : 64;
+        list->rows = cli_check_memory(reallocarray(list->rows, list->capacity, sizeof *list->rows));
+    }
+    run_row *row = &list->rows[list->n++];
+    *row = (run_row){.run = cli_check_memory(strdup(run)), .quiet_ms = INT64_MAX};
+    return row;
+}
+
 static int add_file_to_run(void *userdata, const kj_file_info *file)
 {
     run_list *list = userdata;
     if (!file->present || !cli_events_wants_run(file->run))
         return 0;
-    if (list->n == 0 || strcmp(list->rows[list->n - 1].run, file->run) != 0) {
-        if (list->n == list->capacity) {
-            list->capacity = list->capacity ? 2 * list->capacity : 64;
-            list->rows =
-                cli_check_memory(reallocarray(list->rows, list->capacity, sizeof *list->rows));
-        }
-        list->rows[list->n++] =
-            (run_row){.run = cli_check_memory(strdup(file->run)), .quiet_ms = INT64_MAX};
-    }
+    if (list->n == 0 || strcmp(list->rows[list->n - 1].run, file->run) != 0)
+        add_run(list, file->run);
     run_row *row = &list->rows[list->n - 1];
     row->files++;
     row->bytes += (int64_t)file->file_size;
@@ -142,8 +146,39 @@ static int add_tag_to_run(void *userdata, const kj_tag_info *tag)
     return 0;
 }
 
+/* A source that lists no files is one run. */
+static void add_only_run(run_list *list, const kj_events *events)
+{
+    kj_events_stats stats = {.size = sizeof stats};
+    kj_events_get_stats(events, &stats);
+    if (list->n > 0 || stats.points == 0 || !cli_events_wants_run("."))
+        return;
+    run_row *row = add_run(list, ".");
+    row->files = (int64_t)stats.files;
+    row->bytes = (int64_t)stats.bytes;
+    row->points = (int64_t)stats.points;
+}
+
 static const char *const run_columns[] = {"run",    "files",       "bytes", "tags",
                                           "points", "last_change", NULL};
+
+static void set_run(cli_table *table, const run_row *row)
+{
+    double changed = (double)time(NULL) - (double)(row->quiet_ms / 1000);
+    char text[32];
+    cli_table_add_row(table);
+    cli_table_set(table, 0, text_as_json(row->run));
+    cli_table_set_int(table, 1, row->files);
+    cli_table_set_int(table, 2, row->bytes);
+    cli_table_set_int(table, 3, row->tags);
+    cli_table_set_int(table, 4, row->points);
+    if (row->quiet_ms == INT64_MAX)
+        return;
+    if (cli.format == CLI_TABLE)
+        cli_table_set_text(table, 5, cli_time_text(changed, text));
+    else
+        cli_table_set_double(table, 5, changed);
+}
 
 static int list_runs(kj_events *events, cli_table *table)
 {
@@ -151,24 +186,12 @@ static int list_runs(kj_events *events, cli_table *table)
     run_list list = {.n = 0};
     int status = CLI_DONE;
     kj_events_list_files(events, add_file_to_run, &list);
+    add_only_run(&list, events);
     if (kj_events_list_tags(events, add_tag_to_run, &list, &err) < 0)
         status = cli_fail(&err);
-    double now = (double)time(NULL);
     for (size_t k = 0; k < list.n; k++) {
-        const run_row *row = &list.rows[k];
-        double changed = now - (double)(row->quiet_ms / 1000);
-        char text[32];
-        cli_table_add_row(table);
-        cli_table_set(table, 0, text_as_json(row->run));
-        cli_table_set_int(table, 1, row->files);
-        cli_table_set_int(table, 2, row->bytes);
-        cli_table_set_int(table, 3, row->tags);
-        cli_table_set_int(table, 4, row->points);
-        if (cli.format == CLI_TABLE)
-            cli_table_set_text(table, 5, cli_time_text(changed, text));
-        else
-            cli_table_set_double(table, 5, changed);
-        free(row->run);
+        set_run(table, &list.rows[k]);
+        free(list.rows[k].run);
     }
     free(list.rows);
     return status == CLI_DONE ? cli_events_check_found(events) : status;
@@ -227,7 +250,6 @@ static struct json_object *total_of(const kj_events *events)
 
 static void print_total(struct json_object *total)
 {
-    putchar('\n');
     json_object_object_foreach(total, key, value)
     {
         if (!json_object_is_type(value, json_type_object)) {
@@ -280,6 +302,8 @@ int cli_events_print_stats(void)
             cli_print_object(stats);
         else
             print_files(files);
+        if (cli.format == CLI_TABLE && json_object_array_length(files) > 0)
+            putchar('\n');
         if (cli.format == CLI_TABLE)
             print_total(json_object_object_get(stats, "total"));
         json_object_put(stats);

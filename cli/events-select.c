@@ -8,6 +8,7 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_WORDS = 1000, MAX_NAMED = 12 };
 
@@ -130,9 +131,22 @@ static void say_missing(const nearest *list)
               text, more);
 }
 
+static int check_place(const kj_events *events)
+{
+    kj_events_stats stats = {.size = sizeof stats};
+    kj_events_get_stats(events, &stats);
+    struct stat st;
+    if (stats.files > 0 || stats.points > 0 || stat(cli_events_given.place, &st) == 0)
+        return CLI_DONE;
+    cli_error("%s: there is nothing yet; --follow waits for it", cli_events_given.place);
+    return CLI_FAILED;
+}
+
 int cli_events_check_found(kj_events *events)
 {
     kj_error err = KJ_ERROR_INIT;
+    if (check_place(events) != CLI_DONE)
+        return CLI_FAILED;
     const char *run = first_missing(cli_events_given.runs, run_found);
     const char *tag = first_missing(cli_events_given.tags, tag_found);
     if (!run && !tag)

@@ -74,7 +74,9 @@ int cli_events_print_values(void)
     free(cursor);
     if (status != CLI_DONE)
         return status;
-    status = print_rows(events, goes_on);
+    status = cli_events_cursor_save(events); /* so that the length of the output is known */
+    if (status == CLI_DONE)
+        status = print_rows(events, goes_on);
     cli_events_note_damage(events);
     kj_events_close(events);
     return status;

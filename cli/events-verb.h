@@ -34,7 +34,8 @@ void cli_events_note_damage(const kj_events *events);
 /* events-select.c. Whether --run and --tag choose this; what they matched is remembered. */
 bool cli_events_wants(const char *run, const char *tag, uint64_t tag_size);
 bool cli_events_wants_run(const char *run);
-/* CLI_DONE when each of them has matched something, else says what there is, the nearest first. */
+/* CLI_DONE when there is something to read, and each of them has matched something; else says what
+ * there is, the nearest first. */
 int cli_events_check_found(kj_events *events);
 
 /* events-output.c. From now on, standard output is --output: a new file that takes its place when
@@ -43,10 +44,11 @@ int cli_events_output_begin(void);
 /* Ends it: the file is put into its place, or removed when `status` is not CLI_DONE. */
 int cli_events_output_end(int status);
 
-/* cursor-file.c. Reads --cursor: *ret_cursor is for free, NULL when nothing was read yet. What an
+/* cursor-file.c. Reads --cursor: *ret_cursor is for free, NULL when there is no file yet. What an
  * earlier call printed behind it is cut off standard output. */
 int cli_events_cursor_begin(char **ret_cursor, bool *ret_goes_on);
-/* Writes it; standard output has been flushed. `events` NULL: nothing was read yet. */
+/* Writes it, if it was asked for: before anything is printed, and after standard output was
+ * flushed. */
 int cli_events_cursor_save(const kj_events *events);
 
 /* events-rows.c. Points in the format of --format. */

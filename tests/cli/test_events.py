@@ -157,6 +157,29 @@ def test_one_file_and_a_spec(place, logs):
     assert len(place.json("events", f"events:{logs}", "--values", "-r", "train")) == 5
 
 
+def test_other_sources(place, tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.25}\n')
+    (tmp_path / "m.csv").write_text("step,loss\n1,0.5\n2,0.25\n")
+    (tmp_path / "t.log").write_text("step 1 loss=0.5\nstep 2 loss=0.25\n")
+    for spec in ("jsonl:m.jsonl", "csv:m.csv:loss", r"text:t.log:/step (?<step>\d+) loss=(\S+)/"):
+        kind, rest = spec.split(":", 1)
+        spec = f"{kind}:{tmp_path}/{rest}"
+        rows = place.json("events", spec, "--values")
+        assert [(row["run"], row["step"], row["value"]) for row in rows] == [
+            (".", 1, 0.5),
+            (".", 2, 0.25),
+        ]
+        (row,) = place.json("events", spec)
+        assert (row["count"], row["last_value"], row["max"]) == (2, 0.25, 0.5)
+        (row,) = place.json("events", spec, "--runs")
+        assert (row["run"], row["files"], row["tags"], row["points"]) == (".", 1, 1, 2)
+        assert place.kajitori("events", spec, "--verify").stdout.startswith("whole: 1 file, ")
+        assert "points: 2\n" in place.kajitori("events", spec, "--stats").stdout
+    done = place.kajitori("events", f"csv:{tmp_path}/none.csv", status=1)
+    assert done.stderr.endswith("none.csv: there is nothing yet; --follow waits for it\n")
+    assert "unknown" not in place.kajitori("events", "nosuch:thing", status=1).stderr
+
+
 def test_options_that_exclude_each_other(place, logs):
     for words, message in (
         (("--list", "--runs"), "--list and --runs exclude each other"),
