@@ -301,6 +301,49 @@ static void test_much_damage(void **state)
     kji_strbuf_done(&bytes);
 }
 
+static void test_points_say_their_type(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned char dtype, size;
+        unsigned char content[8];
+        double value;
+    } cases[] = {{1, 4, {0, 0, 0xc0, 0x3f}, 1.5},
+                 {2, 8, {[6] = 0xf8, [7] = 0x3f}, 1.5},
+                 {9, 8, {1, 2}, 513},
+                 {10, 1, {1}, 1},
+                 {14, 2, {0xc0, 0x3f}, 1.5},
+                 {19, 2, {0, 0x3e}, 1.5}};
+    enum { N = sizeof cases / sizeof *cases };
+    kji_strbuf bytes = KJI_STRBUF_INIT, tensor = KJI_STRBUF_INIT, value = KJI_STRBUF_INIT,
+               summary = KJI_STRBUF_INIT;
+    kji_reading reading;
+    for (size_t k = 0; k < N; k++) {
+        kji_strbuf_clear(&tensor);
+        kji_strbuf_add(&tensor, (const char[]){KJI_TENSOR_DTYPE, (char)cases[k].dtype}, 2);
+        kji_make_field(&tensor, KJI_TENSOR_CONTENT, cases[k].content, cases[k].size);
+        kji_make_tag(&value, "t");
+        kji_make_field(&value, KJI_VALUE_TENSOR, tensor.text, tensor.size);
+        kji_make_value(&summary, &value);
+        kji_make_summary(&bytes, 1, 1.5, &summary);
+    }
+    kji_reading_begin(&reading);
+    kji_reading_write(&reading, bytes.text, bytes.size);
+    kji_reading_look(&reading);
+    assert_int_equal(reading.n_points, N);
+    for (size_t k = 0; k < N; k++) {
+        assert_int_equal(reading.points[k].dtype, cases[k].dtype);
+        assert_memory_equal(&reading.points[k].value_bits, &cases[k].value, 8);
+    }
+    kj_tag_info info = kji_tag_table_info(&reading.tags, reading.tags.series[0]);
+    assert_int_equal(info.dtype, 19);
+    kji_reading_end(&reading);
+    kji_strbuf_done(&bytes);
+    kji_strbuf_done(&tensor);
+    kji_strbuf_done(&value);
+    kji_strbuf_done(&summary);
+}
+
 static void put_described(kji_strbuf *to, int64_t step, const char *plugin, const char *name,
                           size_t description_size)
 {
@@ -357,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_no_memory_for_a_wrong_checksum),
         cmocka_unit_test(test_generations),
         cmocka_unit_test(test_much_damage),
+        cmocka_unit_test(test_points_say_their_type),
         cmocka_unit_test(test_the_first_metadata_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

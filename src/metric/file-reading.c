@@ -20,7 +20,8 @@ static int keep(void *userdata, const kj_point *point)
                              .step = point->step,
                              .wall_time = point->wall_time,
                              .flags = point->flags,
-                             .generation = point->generation};
+                             .generation = point->generation,
+                             .dtype = point->dtype};
     memcpy(&read->value_bits, &point->value, sizeof read->value_bits);
     return 0;
 }
@@ -92,6 +93,7 @@ void kji_reading_assert_same(const kji_reading *got, const kji_reading *expected
         assert_int_equal(a->tag_hash, b->tag_hash);
         assert_int_equal(a->step, b->step);
         assert_int_equal(a->flags, b->flags);
+        assert_int_equal(a->dtype, b->dtype);
         assert_memory_equal(&a->wall_time, &b->wall_time, sizeof a->wall_time);
     }
 }

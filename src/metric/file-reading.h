@@ -11,7 +11,7 @@ typedef struct kji_read_point {
     uint64_t record, value_bits, tag_hash;
     int64_t step;
     double wall_time;
-    uint32_t flags, generation;
+    uint32_t flags, generation, dtype;
 } kji_read_point;
 
 typedef struct kji_reading {
