@@ -51,12 +51,30 @@ static char *spec_of(const char *path)
     return spec;
 }
 
+/* Whether it is a spec of a source of lines with - for FILE. */
+static bool reads_input(const char *place)
+{
+    static const char *const names[] = {"jsonl:-", "csv:-", "text:-"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        size_t size = strlen(names[k]);
+        if (strncmp(place, names[k], size) == 0 && (place[size] == ':' || place[size] == 0))
+            return is_spec(place);
+    }
+    return false;
+}
+
+int cli_events_wait_ms(void)
+{
+    return cli_events_given.follow || reads_input(cli_events_given.place) ? -1 : 0;
+}
+
 int cli_events_open(uint32_t flags, const char *cursor, kj_events **ret_events)
 {
     const char *place = cli_events_given.place;
     kj_error err = KJ_ERROR_INIT;
     kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
-    options.flags = flags | (cli_events_given.finished ? (uint32_t)KJ_EVENTS_FINISHED : 0);
+    bool finished = cli_events_given.finished || (reads_input(place) && !cli_events_given.follow);
+    options.flags = flags | (finished ? (uint32_t)KJ_EVENTS_FINISHED : 0);
     options.cursor = cursor;
     if (is_spec(place))
         return kj_events_open(place, &options, ret_events, &err) < 0 ? cli_fail(&err) : CLI_DONE;
@@ -74,7 +92,7 @@ int cli_events_read_all(kj_events *events)
     kj_error err = KJ_ERROR_INIT;
     int r;
     do
-        r = kj_events_step(events, 0, NULL, NULL, &err);
+        r = kj_events_step(events, cli_events_wait_ms(), NULL, NULL, &err);
     while (r > 0);
     return r < 0 ? cli_fail(&err) : CLI_DONE;
 }

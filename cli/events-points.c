@@ -59,7 +59,7 @@ int cli_events_each_point(kj_events *events, kj_point_fn fn, void *userdata)
         return status;
     }
     do
-        r = kj_events_step(events, 0, take_chosen, &state, &state.err);
+        r = kj_events_step(events, cli_events_wait_ms(), take_chosen, &state, &state.err);
     while (r > 0 && !ferror(stdout));
     return r < 0 ? cli_fail(&state.err) : CLI_DONE;
 }

@@ -36,14 +36,14 @@ static int take_point(void *userdata, const kj_point *point)
 static int print_new(kj_events *events, printing *state)
 {
     kj_error err = KJ_ERROR_INIT;
-    bool follow = cli_events_given.follow;
     int r, status;
     do {
-        r = kj_events_step(events, follow ? -1 : 0, take_point, state, &err);
+        r = kj_events_step(events, cli_events_wait_ms(), take_point, state, &err);
         if (fflush(stdout) != 0 || ferror(stdout))
             return CLI_FAILED; /* main says so */
         status = cli_events_cursor_save(events);
-    } while (status == CLI_DONE && (r > 0 || (r == 0 && follow)));
+    } while (status == CLI_DONE &&
+             (r > 0 || (r == 0 && cli_events_given.follow && !kj_events_is_finished(events))));
     return r < 0 ? cli_fail(&err) : status;
 }
 

@@ -26,6 +26,8 @@ extern cli_events_options cli_events_given;
 /* events-place.c. Opens what was given, with `flags` (enum kj_events_flag) and, unless NULL, where
  * to go on. Returns enum cli_status, with the error printed. */
 int cli_events_open(uint32_t flags, const char *cursor, kj_events **ret_events);
+/* How long kj_events_step may wait: for ever with --follow, and for the end of standard input. */
+int cli_events_wait_ms(void);
 /* Reads all that is there now, for what it tells about itself. */
 int cli_events_read_all(kj_events *events);
 /* Notes on what was skipped, and what ends unfinished. */

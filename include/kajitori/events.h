@@ -119,7 +119,8 @@ KJ_API int kj_events_step(kj_events *events, int timeout_ms, kj_point_fn fn, voi
 KJ_API void kj_events_finish(kj_events *events);
 
 /* 1 when nothing can come any more but what is there: KJ_EVENTS_FINISHED, kj_events_finish, or the
- * end of standard input has been seen. Then 0 points from kj_events_step are the end; else 0. */
+ * end of standard input has been seen. Then 0 points from kj_events_step are the end; else 0. The
+ * end of standard input that is a pipe is waited for (up to timeout_ms) in any case. */
 KJ_API int kj_events_is_finished(const kj_events *events);
 
 /*

@@ -328,6 +328,18 @@ static void csv_count(const void *instance, kj_events_stats *stats)
     kji_line_file_count(&csv->file, stats);
 }
 
+static int csv_list_files(void *instance, kj_file_fn fn, void *userdata)
+{
+    struct csv *csv = instance;
+    return kji_line_file_list(&csv->file, fn, userdata);
+}
+
+static int csv_list_damage(void *instance, kj_damage_fn fn, void *userdata)
+{
+    struct csv *csv = instance;
+    return kji_line_file_list_damage(&csv->file, fn, userdata);
+}
+
 const kji_source_kind kji_source_csv = {
     .size = sizeof(kji_source_kind),
     .name = "csv",
@@ -338,4 +350,6 @@ const kji_source_kind kji_source_csv = {
     .close = csv_close,
     .step = csv_step,
     .count = csv_count,
+    .list_files = csv_list_files,
+    .list_damage = csv_list_damage,
 };

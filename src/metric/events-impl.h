@@ -17,6 +17,7 @@ struct kj_events {
     kj_events_stats stats;
     kji_columns_pool pool; /* of kj_events_next */
     bool finished;
+    bool waits; /* for the end of a pipe, though it is finished */
     void *instance;
 };
 

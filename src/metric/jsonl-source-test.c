@@ -117,6 +117,48 @@ static void test_bad_lines_are_skipped_and_told(void **state)
     kj_events_close(source);
 }
 
+static int count_range(void *userdata, const kj_damage *damage)
+{
+    char *text = userdata;
+    size_t used = strlen(text);
+    snprintf(text + used, 200 - used, "%s [%d, %d) record %d skipped %u\n",
+             kj_damage_kind_name(damage->kind), (int)damage->begin, (int)damage->end,
+             (int)damage->record, damage->skipped);
+    return 0;
+}
+
+static int describe_file(void *userdata, const kj_file_info *file)
+{
+    assert_string_equal(file->path, kji_place.path);
+    snprintf(userdata, 200, "%s size %d committed %d records %d points %d skipped %d present %u",
+             kj_damage_kind_name(file->state), (int)file->file_size, (int)file->committed,
+             (int)file->records, (int)file->points, (int)file->skipped_records, file->present);
+    return 0;
+}
+
+static void test_files_and_ranges_of_damage(void **state)
+{
+    (void)state;
+    char text[200] = "";
+    kj_events *source = kji_place_open("jsonl:%s", 0);
+    kji_place_expect(source, "");
+    assert_int_equal(kj_events_list_files(source, describe_file, text), 0);
+    assert_string_equal(text, "");
+    kji_place_append("{\"a\":1}\nbad\n{\"a\":2,\"b\":3}\n{\"a\"");
+    kji_place_expect(source, ". a 0 nan 1\n. a 1 nan 2\n. b 1 nan 3\n");
+    assert_int_equal(kj_events_list_damage(source, count_range, text), 0);
+    assert_string_equal(text, "message [8, 12) record 1 skipped 1\n"
+                              "partial [26, 30) record 3 skipped 0\n");
+    assert_int_equal(kj_events_list_files(source, describe_file, text), 0);
+    assert_string_equal(text,
+                        "partial size 30 committed 26 records 3 points 3 skipped 1 present 1");
+    remove(kji_place.path);
+    kji_place_expect(source, "");
+    assert_int_equal(kj_events_list_files(source, describe_file, text), 0);
+    assert_non_null(strstr(text, "present 0"));
+    kj_events_close(source);
+}
+
 static void test_deep_and_long_lines(void **state)
 {
     (void)state;
@@ -221,6 +263,7 @@ int main(void)
         KJI_PLACE_TEST(test_listings_are_read_back),
         KJI_PLACE_TEST(test_field_selects),
         KJI_PLACE_TEST(test_bad_lines_are_skipped_and_told),
+        KJI_PLACE_TEST(test_files_and_ranges_of_damage),
         KJI_PLACE_TEST(test_deep_and_long_lines),
         KJI_PLACE_TEST(test_torn_lines_are_waited_for),
         KJI_PLACE_TEST(test_replaced_and_rewritten),

@@ -151,6 +151,18 @@ static void jsonl_count(const void *instance, kj_events_stats *stats)
     kji_line_file_count(&jsonl->file, stats);
 }
 
+static int jsonl_list_files(void *instance, kj_file_fn fn, void *userdata)
+{
+    struct jsonl *jsonl = instance;
+    return kji_line_file_list(&jsonl->file, fn, userdata);
+}
+
+static int jsonl_list_damage(void *instance, kj_damage_fn fn, void *userdata)
+{
+    struct jsonl *jsonl = instance;
+    return kji_line_file_list_damage(&jsonl->file, fn, userdata);
+}
+
 const kji_source_kind kji_source_jsonl = {
     .size = sizeof(kji_source_kind),
     .name = "jsonl",
@@ -161,4 +173,6 @@ const kji_source_kind kji_source_jsonl = {
     .close = jsonl_close,
     .step = jsonl_step,
     .count = jsonl_count,
+    .list_files = jsonl_list_files,
+    .list_damage = jsonl_list_damage,
 };

@@ -75,8 +75,10 @@ static void init_input(kji_line_file *file)
     struct stat st;
     file->is_input = true;
     file->is_piped = fstat(STDIN_FILENO, &st) < 0 || !S_ISREG(st.st_mode);
-    if (file->is_piped)
-        file->is_watched = kji_watch_observe(file->watch, STDIN_FILENO);
+    if (!file->is_piped)
+        return;
+    file->is_watched = kji_watch_observe(file->watch, STDIN_FILENO);
+    file->ended = !file->is_watched && errno != EPERM; /* closed, or already one of ours */
 }
 
 int kji_line_file_init(kji_line_file *file, const char *path, const kji_source_context *context,
@@ -170,7 +172,8 @@ static void use_line(kji_line_file *file)
     file->batch.origin = (kji_origin){.run = file->root,
                                       .file = file->path,
                                       .record = file->n_lines,
-                                      .wall_time = kji_wall_time()};
+                                      .wall_time = kji_wall_time(),
+                                      .generation = file->generation};
     if (file->lines.too_long)
         kji_line_file_reject(file, "longer than %d bytes", KJI_LINE_LIMIT);
     else if (file->lines.size)
@@ -411,8 +414,65 @@ int kji_line_file_step(kji_line_file *file, kji_sink *sink, bool finished, kj_er
     if (r < 0)
         return r == KJ_EMEM ? kji_fail_memory(err) : r;
     sink->ended = file->ended && r == 0;
+    sink->waits = file->is_piped && !file->ended;
     kji_watch_arm(file->watch, next_look_ms(file, r));
     return 0;
+}
+
+static enum kj_damage_kind state_of(const kji_line_file *file)
+{
+    if (file->told)
+        return KJ_DAMAGE_UNREADABLE;
+    return file->lines.started ? KJ_DAMAGE_PARTIAL : KJ_DAMAGE_NONE;
+}
+
+static bool was_seen(const kji_line_file *file)
+{
+    return file->present || file->told || file->offset || file->generation;
+}
+
+int kji_line_file_list(const kji_line_file *file, kj_file_fn fn, void *userdata)
+{
+    const kj_file_info info = {.size = sizeof info,
+                               .state = state_of(file),
+                               .run = file->root->name,
+                               .path = file->path,
+                               .file_size = (uint64_t)file->last.st_size,
+                               .committed = committed(file),
+                               .records = file->n_lines,
+                               .points = file->n_points,
+                               .skipped_records = file->skipped_records,
+                               .skipped_bytes = file->skipped_bytes,
+                               .generation = file->generation,
+                               .present = file->present,
+                               .quiet_ms = kji_monotonic_ms() - file->changed};
+    return was_seen(file) ? fn(userdata, &info) : 0;
+}
+
+int kji_line_file_list_damage(const kji_line_file *file, kj_damage_fn fn, void *userdata)
+{
+    kj_damage damage = {.size = sizeof damage, .run = file->root->name, .file = file->path};
+    for (size_t k = 0; k < file->n_damage; k++) {
+        const kji_line_damage *range = &file->damage[k];
+        damage.kind = range->kind;
+        damage.begin = range->begin;
+        damage.end = range->end;
+        damage.record = range->record;
+        damage.generation = range->generation;
+        damage.skipped = 1;
+        int r = fn(userdata, &damage);
+        if (r != 0)
+            return r;
+    }
+    if (!file->lines.started)
+        return 0;
+    damage.kind = KJ_DAMAGE_PARTIAL;
+    damage.begin = committed(file);
+    damage.end = damage.begin + file->lines.n_bytes;
+    damage.record = file->n_lines;
+    damage.generation = file->generation;
+    damage.skipped = 0;
+    return fn(userdata, &damage);
 }
 
 void kji_line_file_count(const kji_line_file *file, kj_events_stats *stats)

@@ -103,6 +103,9 @@ void kji_line_file_reject(kji_line_file *file, const char *format, ...)
 void kji_line_file_warn(kji_line_file *file, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The slots of these names. */
 void kji_line_file_count(const kji_line_file *file, kj_events_stats *stats);
+int kji_line_file_list(const kji_line_file *file, kj_file_fn fn, void *userdata);
+int kji_line_file_list_damage(const kji_line_file *file, kj_damage_fn fn, void *userdata);
 
 #endif

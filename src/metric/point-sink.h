@@ -17,6 +17,7 @@ typedef struct kji_sink {
     kji_columns *block; /* in place of fn: filled up to block_limit points */
     uint64_t block_limit;
     bool ended; /* set by the source: nothing more can come (the end of a pipe) */
+    bool waits; /* set by the source: it is finished only at that end */
 } kji_sink;
 
 /* What a point has beside its tag and value. */

@@ -131,6 +131,11 @@ int kj_events_get_fd(const kj_events *source)
     return source->watch.epoll_fd;
 }
 
+int kj_events_is_finished(const kj_events *source)
+{
+    return source->finished && !source->waits;
+}
+
 int kji_events_step_into(kj_events *source, int timeout_ms, kji_sink *sink, kj_error *err)
 {
     int64_t deadline = kji_monotonic_ms() + timeout_ms;
@@ -142,7 +147,8 @@ int kji_events_step_into(kj_events *source, int timeout_ms, kji_sink *sink, kj_e
         if (r < 0)
             return r;
         source->finished = source->finished || sink->ended;
-        if (sink->delivered || source->finished || timeout_ms == 0)
+        source->waits = sink->waits;
+        if (sink->delivered || kj_events_is_finished(source) || timeout_ms == 0)
             return sink->delivered < INT_MAX ? (int)sink->delivered : INT_MAX;
         int64_t left = deadline - kji_monotonic_ms();
         if (timeout_ms > 0 && left <= 0)
@@ -156,11 +162,6 @@ int kj_events_step(kj_events *source, int timeout_ms, kj_point_fn fn, void *user
 {
     kji_sink sink = {.fn = fn, .userdata = userdata};
     return kji_events_step_into(source, timeout_ms, &sink, err);
-}
-
-int kj_events_is_finished(const kj_events *source)
-{
-    return source->finished;
 }
 
 void kj_events_finish(kj_events *source)

@@ -149,6 +149,18 @@ static void text_count(const void *instance, kj_events_stats *stats)
     kji_line_file_count(&text->file, stats);
 }
 
+static int text_list_files(void *instance, kj_file_fn fn, void *userdata)
+{
+    struct text *text = instance;
+    return kji_line_file_list(&text->file, fn, userdata);
+}
+
+static int text_list_damage(void *instance, kj_damage_fn fn, void *userdata)
+{
+    struct text *text = instance;
+    return kji_line_file_list_damage(&text->file, fn, userdata);
+}
+
 const kji_source_kind kji_source_stdout = {
     .size = sizeof(kji_source_kind),
     .name = "stdout",
@@ -159,6 +171,8 @@ const kji_source_kind kji_source_stdout = {
     .close = text_close,
     .step = text_step,
     .count = text_count,
+    .list_files = text_list_files,
+    .list_damage = text_list_damage,
 };
 
 const kji_source_kind kji_source_text = {
@@ -171,4 +185,6 @@ const kji_source_kind kji_source_text = {
     .close = text_close,
     .step = text_step,
     .count = text_count,
+    .list_files = text_list_files,
+    .list_damage = text_list_damage,
 };

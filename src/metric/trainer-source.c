@@ -32,9 +32,12 @@ struct state_file {
     char *path;
     int64_t number;   /* of its checkpoint; INT64_MAX: not in one */
     struct stat last; /* as it was read */
+    int64_t changed;  /* monotonic: when it was last seen to change */
     bool present;
     bool fresh;   /* written since */
     bool unready; /* what was read is not a whole state: it is being written */
+    bool skipped; /* such a one, given up */
+    uint64_t n_records, n_points;
 };
 
 /* What has been read, until its entries are handed over. */
@@ -63,6 +66,7 @@ struct trainer {
     struct state state;
     kji_batch batch;
     kji_row_memory rows;
+    uint32_t generation; /* one more for each time that entries were others than before */
     int n_warnings;
 };
 
@@ -171,8 +175,10 @@ static int note_file(struct trainer *trainer, char *path, int64_t number)
     file->present = true;
     if (st.st_dev != file->last.st_dev || st.st_ino != file->last.st_ino ||
         st.st_size != file->last.st_size || st.st_mtim.tv_sec != file->last.st_mtim.tv_sec ||
-        st.st_mtim.tv_nsec != file->last.st_mtim.tv_nsec)
+        st.st_mtim.tv_nsec != file->last.st_mtim.tv_nsec) {
         file->fresh = true;
+        file->changed = kji_monotonic_ms();
+    }
     file->last = st;
     return 0;
 }
@@ -220,6 +226,7 @@ static int load(struct trainer *trainer, size_t k, bool finished, struct state *
                    !json_object_is_type(state.history, json_type_array)))
         r = kji_fail(&err, KJ_EDATA, "no state of a Trainer: it has no list log_history");
     file->unready = r < 0;
+    file->skipped = false;
     if (r >= 0) {
         kji_json_int(state.json, "global_step", &state.step);
         *ret_state = state;
@@ -230,6 +237,7 @@ static int load(struct trainer *trainer, size_t k, bool finished, struct state *
         return r;
     if (finished) {
         file->unready = false;
+        file->skipped = true;
         trainer->stats->skipped_records++;
         trainer->stats->skipped_bytes += (uint64_t)file->last.st_size;
         warn(trainer, file->path, err.message);
@@ -299,16 +307,20 @@ static int use_entry(struct trainer *trainer, struct json_object *entry)
     kji_batch_clear(batch);
     if (!text)
         return KJ_EMEM;
+    size_t n_known = trainer->rows.n;
     if (kji_row_memory_knows(&trainer->rows, state->next, kji_hash(text, strlen(text))))
         return 0;
+    trainer->generation += state->next < n_known;
     batch->origin = (kji_origin){.run = trainer->run,
                                  .file = trainer->files[state->file].path,
                                  .record = state->next,
                                  .step = (int64_t)state->next,
-                                 .wall_time = NAN};
+                                 .wall_time = NAN,
+                                 .generation = trainer->generation};
     kji_json_points points = {
         .batch = batch, .line = state->text, .line_size = state->size, .path = KJI_STRBUF_INIT};
     trainer->stats->records++;
+    trainer->files[state->file].n_records++;
     if (!json_object_is_type(entry, json_type_object)) {
         trainer->stats->skipped_records++;
         warn(trainer, batch->origin.file, "an entry of log_history is no object: skipped");
@@ -338,6 +350,7 @@ static int deliver(struct trainer *trainer, kji_sink *sink)
             return r;
         state->in_use = false;
         state->next++;
+        trainer->files[state->file].n_points += trainer->batch.n;
         if (r != 0)
             return r;
     }
@@ -406,6 +419,57 @@ static void trainer_count(const void *instance, kj_events_stats *stats)
     stats->runs = trainer->n_files > 0;
 }
 
+static uint64_t skipped_bytes(const struct state_file *file)
+{
+    return file->skipped ? (uint64_t)file->last.st_size : 0;
+}
+
+static int trainer_list_files(void *instance, kj_file_fn fn, void *userdata)
+{
+    const struct trainer *trainer = instance;
+    for (size_t k = 0; k < trainer->n_files; k++) {
+        const struct state_file *file = &trainer->files[k];
+        const kj_file_info info = {.size = sizeof info,
+                                   .state = file->unready ? KJ_DAMAGE_PARTIAL : KJ_DAMAGE_NONE,
+                                   .run = trainer->run->name,
+                                   .path = file->path,
+                                   .file_size = (uint64_t)file->last.st_size,
+                                   .committed = file->unready ? 0 : (uint64_t)file->last.st_size,
+                                   .records = file->n_records,
+                                   .points = file->n_points,
+                                   .skipped_records = file->skipped,
+                                   .skipped_bytes = skipped_bytes(file),
+                                   .generation = trainer->generation,
+                                   .present = file->present,
+                                   .quiet_ms = kji_monotonic_ms() - file->changed};
+        int r = fn(userdata, &info);
+        if (r != 0)
+            return r;
+    }
+    return 0;
+}
+
+static int trainer_list_damage(void *instance, kj_damage_fn fn, void *userdata)
+{
+    const struct trainer *trainer = instance;
+    for (size_t k = 0; k < trainer->n_files; k++) {
+        const struct state_file *file = &trainer->files[k];
+        if (!file->present || !(file->unready || file->skipped))
+            continue;
+        const kj_damage damage = {.size = sizeof damage,
+                                  .kind = file->skipped ? KJ_DAMAGE_MESSAGE : KJ_DAMAGE_PARTIAL,
+                                  .run = trainer->run->name,
+                                  .file = file->path,
+                                  .end = (uint64_t)file->last.st_size,
+                                  .skipped = file->skipped,
+                                  .generation = trainer->generation};
+        int r = fn(userdata, &damage);
+        if (r != 0)
+            return r;
+    }
+    return 0;
+}
+
 const kji_source_kind kji_source_trainer = {
     .size = sizeof(kji_source_kind),
     .name = "trainer",
@@ -416,4 +480,6 @@ const kji_source_kind kji_source_trainer = {
     .close = trainer_close,
     .step = trainer_step,
     .count = trainer_count,
+    .list_files = trainer_list_files,
+    .list_damage = trainer_list_damage,
 };
