@@ -132,6 +132,38 @@ static void test_a_header_beyond_the_limit_of_columns(void **state)
     kj_events_close(source);
 }
 
+static void test_cursor(void **state)
+{
+    (void)state;
+    kji_place_check_cursor("csv:%s", "step;a,b;run\r\n1;2;x\r\n\r\n2;3;\r\n",
+                           "x a,b 1 nan 2\n. a,b 2 nan 3\n");
+    kji_place_check_cursor("csv:%s", "step,a,b\n1,2,3\n4,,5\n6,7,8",
+                           ". a 1 nan 2\n. b 1 nan 3\n. b 4 nan 5\n. a 6 nan 7\n. b 6 nan 8\n");
+}
+
+/* The rows that the reader before had are known by their sum, also in columns that have moved. */
+static void test_cursor_of_a_file_that_is_rewritten(void **state)
+{
+    (void)state;
+    kji_place_append("step,b\n1,0.5\n2,0.4\n");
+    kj_events *source = kji_place_open("csv:%s", 0);
+    kji_place_expect(source, ". b 1 nan 0.5\n. b 2 nan 0.4\n");
+    source = kji_place_reopen(source, "csv:%s", 0);
+    kji_place_rewrite("a,b,step\n,0.5,1\n,0.4,2\n9,,3\n");
+    kji_place_expect(source, ". a 3 nan 9\n");
+    source = kji_place_reopen(source, "csv:%s", 0);
+    kji_place_append("8,,4\n");
+    kji_place_expect(source, ". a 4 nan 8\n");
+    source = kji_place_reopen(source, "csv:%s", 0);
+    kji_place_rewrite("a,b,step\n,0.5,1\n,0.3,2\n7,,3\n6,,4\n5,,5\n"); /* not the same rows */
+    kji_place_expect(source,
+                     ". b 1 nan 0.5\n. b 2 nan 0.3\n. a 3 nan 7\n. a 4 nan 6\n. a 5 nan 5\n");
+    source = kji_place_reopen(source, "csv:%s", 0);
+    kji_place_rewrite("b,step\n1,1\n"); /* already the first one differs */
+    kji_place_expect(source, ". b 1 nan 1\n");
+    kj_events_close(source);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +176,8 @@ int main(void)
         KJI_PLACE_TEST(test_rewritten_with_a_new_column),
         KJI_PLACE_TEST(test_another_training_in_the_same_file),
         KJI_PLACE_TEST(test_a_header_beyond_the_limit_of_columns),
+        KJI_PLACE_TEST(test_cursor),
+        KJI_PLACE_TEST(test_cursor_of_a_file_that_is_rewritten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,6 +133,14 @@ static void add_column(struct csv *csv, kji_cell name)
     kji_strbuf_add(&csv->names, name.text, name.size);
 }
 
+static void note_columns(struct csv *csv)
+{
+    for (size_t k = 0; k < csv->n_columns; k++)
+        note_column(csv, k);
+    size_t n_known = 2u + (csv->run != 0) + (csv->steps[1] != 0) + (csv->times[1] != 0);
+    csv->is_long = csv->tag && csv->value && csv->n_columns == n_known;
+}
+
 static void use_header(struct csv *csv)
 {
     kji_line_file *file = &csv->file;
@@ -154,10 +162,7 @@ static void use_header(struct csv *csv)
     for (size_t k = 0; k < n; k++)
         add_column(csv, csv->cells[k]);
     file->batch.failed = file->batch.failed || csv->names.failed;
-    for (size_t k = 0; k < csv->n_columns; k++)
-        note_column(csv, k);
-    size_t n_known = 2u + (csv->run != 0) + (csv->steps[1] != 0) + (csv->times[1] != 0);
-    csv->is_long = csv->tag && csv->value && csv->n_columns == n_known;
+    note_columns(csv);
 }
 
 /* Programs that are started again append another header. */
@@ -272,6 +277,8 @@ static void use_row(struct csv *csv)
         return;
     if (!was_known(csv, n))
         add_points(csv, n);
+    if (csv->rows.mistaken)
+        kji_line_file_again(&csv->file);
     csv->n_rows++;
 }
 
@@ -328,6 +335,55 @@ static void csv_count(const void *instance, kj_events_stats *stats)
     kji_line_file_count(&csv->file, stats);
 }
 
+/* The row in use is read, and known, again. */
+static void csv_save(const void *instance, kji_strbuf *to)
+{
+    const struct csv *csv = instance;
+    size_t in_use = csv->file.in_use && csv->n_rows > 0;
+    size_t n_known = kji_row_memory_count(&csv->rows), n_rows = csv->n_rows - in_use;
+    kji_cursor_open(to);
+    kji_cursor_put_uint(to, n_rows);
+    kji_row_memory_save(&csv->rows, in_use && csv->file.batch.n ? n_rows : n_known, to);
+    kji_cursor_put_uint(to, (unsigned char)csv->file.lines.delimiter);
+    kji_cursor_open(to);
+    for (size_t k = 0; k < csv->n_columns; k++)
+        kji_cursor_put_name(to, name_of(csv, k).text, name_of(csv, k).size);
+    kji_cursor_close(to);
+    kji_line_file_save(&csv->file, to);
+    kji_cursor_close(to);
+}
+
+static void restore_columns(struct csv *csv, kji_cursor_items *items)
+{
+    kji_cursor_items names = kji_cursor_take_array(items);
+    while (kji_cursor_more(&names)) {
+        size_t size = 0;
+        KJI_CLEANUP(kji_freep) char *name = kji_cursor_take_name(&names, &size);
+        kji_cursor_expect(&names, csv->n_columns < KJI_MAX_FIELDS, "too many columns");
+        if (!names.wrong && !kji_reserve(&csv->columns, &csv->columns_capacity, csv->n_columns + 1,
+                                         sizeof *csv->columns))
+            names.wrong = kji_cursor_no_memory;
+        if (!names.wrong)
+            add_column(csv, (kji_cell){name, size});
+    }
+    if (csv->names.failed)
+        names.wrong = kji_cursor_no_memory;
+    if (names.wrong)
+        items->wrong = names.wrong;
+    note_columns(csv);
+}
+
+static void csv_restore(void *instance, kji_cursor_items *items)
+{
+    struct csv *csv = instance;
+    csv->n_rows = kji_cursor_take_uint(items, INT64_MAX / 4);
+    kji_row_memory_restore(&csv->rows, items);
+    csv->file.lines.delimiter = (char)kji_cursor_take_uint(items, 127);
+    restore_columns(csv, items);
+    kji_line_file_restore(&csv->file, items);
+    kji_cursor_expect(items, csv->n_columns || !csv->file.offset || !csv->n_rows, "no columns");
+}
+
 static int csv_list_files(void *instance, kj_file_fn fn, void *userdata)
 {
     struct csv *csv = instance;
@@ -352,4 +408,6 @@ const kji_source_kind kji_source_csv = {
     .count = csv_count,
     .list_files = csv_list_files,
     .list_damage = csv_list_damage,
+    .save = csv_save,
+    .restore = csv_restore,
 };

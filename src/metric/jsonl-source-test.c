@@ -241,6 +241,36 @@ static void test_a_line_is_handed_over_in_several_goes(void **state)
     kj_events_close(source);
 }
 
+static void test_cursor(void **state)
+{
+    (void)state;
+    kji_place_check_cursor("jsonl:%s",
+                           "{\"a\":1,\"b\":2}\nbad\n{\"a\":3}\n{\"run\":\"x\",\"a\":4}\n{\"a\":5}",
+                           ". a 0 nan 1\n. b 0 nan 2\n. a 1 nan 3\nx a 2 nan 4\n. a 3 nan 5\n");
+    assert_int_equal(kji_place.n_logged, 1); /* the bad line has been read once only */
+}
+
+static void test_cursor_of_another_file(void **state)
+{
+    (void)state;
+    char text[200] = "";
+    kji_place_append("{\"a\":1}\nbad\n{\"a\":2}\n{\"a\"");
+    kj_events *source = kji_place_open("jsonl:%s", 0);
+    kji_place_expect(source, ". a 0 nan 1\n. a 1 nan 2\n");
+    source = kji_place_reopen(source, "jsonl:%s", 0);
+    kji_place_append(":3}\n");
+    kji_place_expect(source, ". a 2 nan 3\n");
+    kj_events_list_damage(source, count_range, text);
+    assert_string_equal(text, "message [8, 12) record 1 skipped 1\n");
+    source = kji_place_reopen(source, "jsonl:%s", 0);
+    kji_place_rewrite("{\"a\":4}\nbad\n{\"a\":2}\n{\"a\":3}\n{\"a\":5}\n");
+    kji_place_expect(source, ". a 0 nan 4\n. a 1 nan 2\n. a 2 nan 3\n. a 3 nan 5\n");
+    source = kji_place_reopen(source, "jsonl:%s", 0);
+    kji_place_rewrite("{\"a\":6}\n"); /* shorter */
+    kji_place_expect(source, ". a 0 nan 6\n");
+    kj_events_close(source);
+}
+
 static void test_not_a_file(void **state)
 {
     (void)state;
@@ -268,6 +298,8 @@ int main(void)
         KJI_PLACE_TEST(test_torn_lines_are_waited_for),
         KJI_PLACE_TEST(test_replaced_and_rewritten),
         KJI_PLACE_TEST(test_a_line_is_handed_over_in_several_goes),
+        KJI_PLACE_TEST(test_cursor),
+        KJI_PLACE_TEST(test_cursor_of_another_file),
         KJI_PLACE_TEST(test_not_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

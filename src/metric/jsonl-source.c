@@ -151,6 +151,23 @@ static void jsonl_count(const void *instance, kj_events_stats *stats)
     kji_line_file_count(&jsonl->file, stats);
 }
 
+/* The line in use is counted again when it is used again. */
+static void jsonl_save(const void *instance, kji_strbuf *to)
+{
+    const struct jsonl *jsonl = instance;
+    kji_cursor_open(to);
+    kji_cursor_put_int(to, jsonl->n_counted - jsonl->file.in_use);
+    kji_line_file_save(&jsonl->file, to);
+    kji_cursor_close(to);
+}
+
+static void jsonl_restore(void *instance, kji_cursor_items *items)
+{
+    struct jsonl *jsonl = instance;
+    jsonl->n_counted = kji_cursor_take_int(items);
+    kji_line_file_restore(&jsonl->file, items);
+}
+
 static int jsonl_list_files(void *instance, kj_file_fn fn, void *userdata)
 {
     struct jsonl *jsonl = instance;
@@ -175,4 +192,6 @@ const kji_source_kind kji_source_jsonl = {
     .count = jsonl_count,
     .list_files = jsonl_list_files,
     .list_damage = jsonl_list_damage,
+    .save = jsonl_save,
+    .restore = jsonl_restore,
 };

@@ -20,6 +20,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* So that offsets can be added up. */
+static const uint64_t OFFSET_LIMIT = INT64_MAX / 4;
+
 enum { MAX_WARNINGS = 10, MAX_DAMAGE = 1000, INPUT_READS = 16 };
 
 int kji_line_file_split(const char *text, const char *syntax, char **ret_file,
@@ -178,6 +181,8 @@ static void use_line(kji_line_file *file)
         kji_line_file_reject(file, "longer than %d bytes", KJI_LINE_LIMIT);
     else if (file->lines.size)
         file->user.use(file->user.userdata);
+    file->batch.next = file->skip_points < file->batch.n ? file->skip_points : file->batch.n;
+    file->skip_points = 0;
     file->in_use = true;
 }
 
@@ -200,19 +205,6 @@ static int end_line(kji_line_file *file, kji_sink *sink)
     return r;
 }
 
-static int take_buffer(kji_line_file *file, kji_sink *sink)
-{
-    int r = file->in_use ? end_line(file, sink) : 0;
-    while (r == 0 && file->from < file->to) {
-        bool complete;
-        file->from += kji_lines_take(&file->lines, file->buffer + file->from, file->to - file->from,
-                                     &complete);
-        if (complete)
-            r = end_line(file, sink);
-    }
-    return r;
-}
-
 static void begin_anew(kji_line_file *file)
 {
     if (file->offset == 0)
@@ -222,10 +214,27 @@ static void begin_anew(kji_line_file *file)
     file->offset = file->n_lines = 0;
     file->head_size = file->tail_size = 0;
     file->from = file->to = 0;
-    file->in_use = false;
+    file->in_use = file->again = false;
+    file->skip_points = 0;
+    file->mark.pending = false;
     kji_lines_clear(&file->lines);
     kji_batch_clear(&file->batch);
     file->user.restart(file->user.userdata);
+}
+
+static int take_buffer(kji_line_file *file, kji_sink *sink)
+{
+    int r = file->in_use ? end_line(file, sink) : 0;
+    while (r == 0 && file->from < file->to) {
+        bool complete;
+        file->from += kji_lines_take(&file->lines, file->buffer + file->from, file->to - file->from,
+                                     &complete);
+        if (complete)
+            r = end_line(file, sink);
+        if (file->again)
+            begin_anew(file);
+    }
+    return r;
 }
 
 static bool has_bytes(int fd, const char *expected, size_t size, uint64_t offset)
@@ -235,9 +244,35 @@ static bool has_bytes(int fd, const char *expected, size_t size, uint64_t offset
            memcmp(bytes, expected, size) == 0;
 }
 
-/* Whether it is still the file that was read. */
-static bool is_same(const kji_line_file *file, int fd)
+static bool has_hash(int fd, uint64_t hash, size_t size, uint64_t offset)
 {
+    char bytes[KJI_LINE_HEAD];
+    return pread(fd, bytes, size, (off_t)offset) == (ssize_t)size && kji_hash(bytes, size) == hash;
+}
+
+/* The first look behind a cursor: the hashes are made bytes again, of what is before `offset`. */
+static bool is_marked(kji_line_file *file, int fd)
+{
+    file->mark.pending = false;
+    if (!has_hash(fd, file->mark.head_hash, file->mark.head_size, 0) ||
+        !has_hash(fd, file->mark.tail_hash, file->mark.tail_size,
+                  file->mark.end - file->mark.tail_size))
+        return false;
+    size_t head = file->offset < KJI_LINE_HEAD ? (size_t)file->offset : KJI_LINE_HEAD;
+    size_t tail = file->offset < KJI_LINE_TAIL ? (size_t)file->offset : KJI_LINE_TAIL;
+    if (pread(fd, file->head, head, 0) != (ssize_t)head ||
+        pread(fd, file->tail, tail, (off_t)(file->offset - tail)) != (ssize_t)tail)
+        return false;
+    file->head_size = head;
+    file->tail_size = tail;
+    return true;
+}
+
+/* Whether it is still the file that was read. */
+static bool is_same(kji_line_file *file, int fd)
+{
+    if (file->mark.pending)
+        return is_marked(file, fd);
     return has_bytes(fd, file->head, file->head_size, 0) &&
            has_bytes(fd, file->tail, file->tail_size, file->offset - file->tail_size);
 }
@@ -417,6 +452,92 @@ int kji_line_file_step(kji_line_file *file, kji_sink *sink, bool finished, kj_er
     sink->waits = file->is_piped && !file->ended;
     kji_watch_arm(file->watch, next_look_ms(file, r));
     return 0;
+}
+
+void kji_line_file_again(kji_line_file *file)
+{
+    file->again = !file->is_piped;
+}
+
+static void save_mark(const kji_line_file *file, kji_strbuf *to)
+{
+    bool pending = file->mark.pending;
+    kji_cursor_put_uint(to, pending ? file->mark.end : file->offset);
+    kji_cursor_put_uint(to, pending ? file->mark.head_size : file->head_size);
+    kji_cursor_put_uint(to, pending ? file->mark.tail_size : file->tail_size);
+    kji_cursor_put_uint(to, pending ? file->mark.head_hash : kji_hash(file->head, file->head_size));
+    kji_cursor_put_uint(to, pending ? file->mark.tail_hash : kji_hash(file->tail, file->tail_size));
+}
+
+void kji_line_file_save(const kji_line_file *file, kji_strbuf *to)
+{
+    kji_cursor_open(to);
+    kji_cursor_put_uint(to, committed(file));
+    kji_cursor_put_uint(to, file->in_use ? file->batch.next : file->skip_points);
+    kji_cursor_put_uint(to, file->n_lines);
+    kji_cursor_put_uint(to, file->n_points);
+    kji_cursor_put_uint(to, file->skipped_records);
+    kji_cursor_put_uint(to, file->skipped_bytes);
+    kji_cursor_put_uint(to, file->generation);
+    save_mark(file, to);
+    for (size_t k = 0; k < file->n_damage; k++) {
+        kji_cursor_put_uint(to, file->damage[k].kind);
+        kji_cursor_put_uint(to, file->damage[k].generation);
+        kji_cursor_put_uint(to, file->damage[k].begin);
+        kji_cursor_put_uint(to, file->damage[k].end);
+        kji_cursor_put_uint(to, file->damage[k].record);
+    }
+    kji_cursor_close(to);
+}
+
+static void restore_mark(kji_line_file *file, kji_cursor_items *items)
+{
+    file->mark.end = kji_cursor_take_uint(items, OFFSET_LIMIT);
+    file->mark.head_size = kji_cursor_take_uint(items, KJI_LINE_HEAD);
+    file->mark.tail_size = kji_cursor_take_uint(items, KJI_LINE_TAIL);
+    file->mark.head_hash = kji_cursor_take_uint(items, UINT64_MAX);
+    file->mark.tail_hash = kji_cursor_take_uint(items, UINT64_MAX);
+    file->mark.pending = file->offset > 0;
+    kji_cursor_expect(items,
+                      file->offset <= file->mark.end && file->mark.tail_size <= file->mark.end,
+                      "an offset that cannot be");
+}
+
+static void restore_damage(kji_line_file *file, kji_cursor_items *items)
+{
+    kji_line_damage range = {0};
+    range.kind = (uint32_t)kji_cursor_take_uint(items, KJ_DAMAGE_UNREADABLE);
+    range.generation = (uint32_t)kji_cursor_take_uint(items, UINT32_MAX);
+    range.begin = kji_cursor_take_uint(items, OFFSET_LIMIT);
+    range.end = kji_cursor_take_uint(items, OFFSET_LIMIT);
+    range.record = kji_cursor_take_uint(items, OFFSET_LIMIT);
+    kji_cursor_expect(items, range.begin <= range.end && file->n_damage < MAX_DAMAGE,
+                      "damage that cannot be");
+    if (items->wrong)
+        return;
+    if (kji_reserve(&file->damage, &file->damage_capacity, file->n_damage + 1,
+                    sizeof *file->damage))
+        file->damage[file->n_damage++] = range;
+    else
+        items->wrong = kji_cursor_no_memory;
+}
+
+/* A pipe goes on where it is. */
+void kji_line_file_restore(kji_line_file *file, kji_cursor_items *items)
+{
+    kji_cursor_items own = kji_cursor_take_array(items);
+    file->offset = kji_cursor_take_uint(&own, OFFSET_LIMIT);
+    file->skip_points = kji_cursor_take_uint(&own, OFFSET_LIMIT);
+    file->n_lines = kji_cursor_take_uint(&own, OFFSET_LIMIT);
+    file->n_points = kji_cursor_take_uint(&own, OFFSET_LIMIT);
+    file->skipped_records = kji_cursor_take_uint(&own, OFFSET_LIMIT);
+    file->skipped_bytes = kji_cursor_take_uint(&own, OFFSET_LIMIT);
+    file->generation = (uint32_t)kji_cursor_take_uint(&own, UINT32_MAX);
+    restore_mark(file, &own);
+    while (kji_cursor_more(&own))
+        restore_damage(file, &own);
+    if (own.wrong)
+        items->wrong = own.wrong;
 }
 
 static enum kj_damage_kind state_of(const kji_line_file *file)

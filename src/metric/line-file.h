@@ -68,6 +68,15 @@ struct kji_line_file {
     bool in_use; /* the line has been used, its points are being handed over */
     kji_batch batch;
 
+    size_t skip_points; /* of the next line: they were delivered by the reader of the cursor */
+    bool again;         /* kji_line_file_again was called */
+
+    /* As read by the reader of the cursor: hashes of its first bytes, and of those before `end`. */
+    struct {
+        bool pending;
+        uint64_t end, head_size, tail_size, head_hash, tail_hash;
+    } mark;
+
     /* To know it again: its first bytes, and those before `offset`. */
     size_t head_size, tail_size;
     char head[KJI_LINE_HEAD], tail[KJI_LINE_TAIL];
@@ -102,6 +111,14 @@ void kji_line_file_reject(kji_line_file *file, const char *format, ...)
 /* Something about the line that does not skip it; told with those. */
 void kji_line_file_warn(kji_line_file *file, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* All that was read is read again from the beginning, after this line. */
+void kji_line_file_again(kji_line_file *file);
+
+/* Within the slots of these names. The user's own state belongs to the line at which the file is
+ * taken up again, which is the one in use (file->in_use). */
+void kji_line_file_save(const kji_line_file *file, kji_strbuf *to);
+void kji_line_file_restore(kji_line_file *file, kji_cursor_items *items);
 
 /* The slots of these names. */
 void kji_line_file_count(const kji_line_file *file, kj_events_stats *stats);

@@ -66,7 +66,7 @@ void kji_place_replace(const char *text)
     assert_int_equal(rename(path, kji_place.path), 0);
 }
 
-kj_events *kji_place_open(const char *spec, uint32_t flags)
+static kj_events *open_at(const char *spec, uint32_t flags, const char *cursor)
 {
     const char *at = strstr(spec, "%s");
     char text[400];
@@ -74,6 +74,7 @@ kj_events *kji_place_open(const char *spec, uint32_t flags)
     kj_events *source = NULL;
     kj_error err = KJ_ERROR_INIT;
     options.flags = flags;
+    options.cursor = cursor;
     options.poll_ms = 3600000;
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at ? at - spec : (int)strlen(spec)), spec,
              at ? kji_place.path : "", at ? at + 2 : "");
@@ -82,15 +83,35 @@ kj_events *kji_place_open(const char *spec, uint32_t flags)
     return source;
 }
 
+kj_events *kji_place_open(const char *spec, uint32_t flags)
+{
+    return open_at(spec, flags, NULL);
+}
+
+kj_events *kji_place_reopen(kj_events *source, const char *spec, uint32_t flags)
+{
+    char *cursor;
+    kj_error err = KJ_ERROR_INIT;
+    if (kj_events_get_cursor(source, &cursor, NULL, &err) < 0)
+        fail_msg("%s", err.message);
+    kj_events_close(source);
+    source = open_at(spec, flags, cursor);
+    kj_free(cursor);
+    return source;
+}
+
+static void add_row(kji_strbuf *listing, const kji_row *row)
+{
+    kji_strbuf_printf(listing, "%s %s %lld %.16g %.16g\n", row->run, row->tag, (long long)row->step,
+                      row->wall_time, row->value);
+}
+
 static void take_all(kj_events *source, kji_strbuf *listing)
 {
     kji_rows got = {0};
     kji_rows_drain(source, &got);
-    for (size_t k = 0; k < got.n; k++) {
-        const kji_row *row = &got.rows[k];
-        kji_strbuf_printf(listing, "%s %s %lld %.16g %.16g\n", row->run, row->tag,
-                          (long long)row->step, row->wall_time, row->value);
-    }
+    for (size_t k = 0; k < got.n; k++)
+        add_row(listing, &got.rows[k]);
     kji_rows_done(&got);
 }
 
@@ -119,4 +140,22 @@ void kji_place_check_growth(const char *spec, const char *text, const char *expe
     source = kji_place_open(spec, KJ_EVENTS_FINISHED);
     kji_place_expect(source, expected);
     kj_events_close(source);
+}
+
+void kji_place_check_cursor(const char *spec, const char *text, const char *expected)
+{
+    kji_strbuf listing = KJI_STRBUF_INIT;
+    kji_rows got = {.stop_after = 1};
+    kji_place_rewrite(text);
+    kj_events *source = kji_place_open(spec, 0);
+    while (kj_events_step(source, 0, kji_rows_collect, &got, NULL) == 1)
+        source = kji_place_reopen(source, spec, 0);
+    kj_events_finish(source);
+    kji_rows_drain(source, &got);
+    kj_events_close(source);
+    for (size_t k = 0; k < got.n; k++)
+        add_row(&listing, &got.rows[k]);
+    assert_string_equal(listing.text, expected);
+    kji_strbuf_done(&listing);
+    kji_rows_done(&got);
 }

@@ -37,4 +37,11 @@ void kji_place_expect(kj_events *source, const char *expected);
  * same for the whole text at once. */
 void kji_place_check_growth(const char *spec, const char *text, const char *expected);
 
+/* Takes the points of the file one by one, each by a reader of its own that goes on where the one
+ * before it was, and compares all that came. */
+void kji_place_check_cursor(const char *spec, const char *text, const char *expected);
+
+/* Closes the source and opens it again where it was. */
+kj_events *kji_place_reopen(kj_events *source, const char *spec, uint32_t flags);
+
 #endif

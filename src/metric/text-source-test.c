@@ -210,6 +210,28 @@ static void test_file_that_appears_and_is_replaced(void **state)
     kji_rows_done(&got);
 }
 
+static void test_cursor(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
+    char *cursor;
+    append("loss=1\nx\nloss=2\nlo");
+    kj_events *source = open_text("stdout:/loss=(\\S+)/", 0);
+    kji_rows_drain(source, &got);
+    assert_int_equal(kj_events_get_cursor(source, &cursor, NULL, NULL), 0);
+    kj_events_close(source);
+    append("ss=3\n");
+    options.text_path = path;
+    options.cursor = cursor;
+    assert_int_equal(kj_events_open("stdout:/loss=(\\S+)/", &options, &source, NULL), 0);
+    kj_free(cursor);
+    assert_int_equal(kji_rows_drain(source, &got), 1);
+    assert_row(&got, 2, 2, 3);
+    kj_events_close(source);
+    kji_rows_done(&got);
+}
+
 static void test_stopping_early(void **state)
 {
     (void)state;
@@ -283,6 +305,7 @@ int main(void)
         TEST(test_bytes_that_are_not_utf8),
         TEST(test_work_is_bounded),
         TEST(test_file_that_appears_and_is_replaced),
+        TEST(test_cursor),
         TEST(test_stopping_early),
         TEST(test_text_that_cannot_be_read),
     };

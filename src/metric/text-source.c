@@ -149,6 +149,23 @@ static void text_count(const void *instance, kj_events_stats *stats)
     kji_line_file_count(&text->file, stats);
 }
 
+/* The line in use is counted again when it is used again. */
+static void text_save(const void *instance, kji_strbuf *to)
+{
+    const struct text *text = instance;
+    kji_cursor_open(to);
+    kji_cursor_put_int(to, text->n_matches - text->file.in_use);
+    kji_line_file_save(&text->file, to);
+    kji_cursor_close(to);
+}
+
+static void text_restore(void *instance, kji_cursor_items *items)
+{
+    struct text *text = instance;
+    text->n_matches = kji_cursor_take_int(items);
+    kji_line_file_restore(&text->file, items);
+}
+
 static int text_list_files(void *instance, kj_file_fn fn, void *userdata)
 {
     struct text *text = instance;
@@ -173,6 +190,8 @@ const kji_source_kind kji_source_stdout = {
     .count = text_count,
     .list_files = text_list_files,
     .list_damage = text_list_damage,
+    .save = text_save,
+    .restore = text_restore,
 };
 
 const kji_source_kind kji_source_text = {
@@ -187,4 +206,6 @@ const kji_source_kind kji_source_text = {
     .count = text_count,
     .list_files = text_list_files,
     .list_damage = text_list_damage,
+    .save = text_save,
+    .restore = text_restore,
 };

@@ -136,6 +136,19 @@ static void test_what_is_no_state(void **state)
     kj_events_close(source);
 }
 
+static void test_cursor(void **state)
+{
+    (void)state;
+    kji_place_check_cursor("trainer:%s", STATE(20, ENTRY_10 ", " ENTRY_EVAL ", " ENTRY_20),
+                           ROWS_10 ROWS_EVAL ". loss 20 nan 1.5\n");
+    kj_events *source = kji_place_open("trainer:%s", 0);
+    kji_place_expect(source, ROWS_10 ROWS_EVAL ". loss 20 nan 1.5\n");
+    source = kji_place_reopen(source, "trainer:%s", 0);
+    kji_place_rewrite(STATE(20, ENTRY_10 ", " ENTRY_20 ", " ENTRY_EVAL)); /* another state */
+    kji_place_expect(source, ROWS_10 ". loss 20 nan 1.5\n" ROWS_EVAL);
+    kj_events_close(source);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +159,7 @@ int main(void)
         KJI_PLACE_TEST(test_names_of_tensorboard),
         KJI_PLACE_TEST(test_a_new_checkpoint_is_told_by_the_descriptor),
         KJI_PLACE_TEST(test_what_is_no_state),
+        KJI_PLACE_TEST(test_cursor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

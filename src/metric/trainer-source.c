@@ -67,6 +67,7 @@ struct trainer {
     kji_batch batch;
     kji_row_memory rows;
     uint32_t generation; /* one more for each time that entries were others than before */
+    size_t skip_points;  /* of the next new entry: delivered by the reader of the cursor */
     int n_warnings;
 };
 
@@ -307,7 +308,7 @@ static int use_entry(struct trainer *trainer, struct json_object *entry)
     kji_batch_clear(batch);
     if (!text)
         return KJ_EMEM;
-    size_t n_known = trainer->rows.n;
+    size_t n_known = kji_row_memory_count(&trainer->rows);
     if (kji_row_memory_knows(&trainer->rows, state->next, kji_hash(text, strlen(text))))
         return 0;
     trainer->generation += state->next < n_known;
@@ -328,6 +329,8 @@ static int use_entry(struct trainer *trainer, struct json_object *entry)
     }
     kji_json_points_origin(&points, entry);
     kji_json_points_walk(&points, entry);
+    batch->next = trainer->skip_points < batch->n ? trainer->skip_points : batch->n;
+    trainer->skip_points = 0;
     if (points.n_refused)
         warn(trainer, batch->origin.file, "integers of more than 64 bits are left out");
     kji_json_points_done(&points);
@@ -349,7 +352,7 @@ static int deliver(struct trainer *trainer, kji_sink *sink)
         if (r < 0 || trainer->batch.next < trainer->batch.n)
             return r;
         state->in_use = false;
-        state->next++;
+        state->next = trainer->rows.mistaken ? 0 : state->next + 1;
         trainer->files[state->file].n_points += trainer->batch.n;
         if (r != 0)
             return r;
@@ -419,6 +422,28 @@ static void trainer_count(const void *instance, kj_events_stats *stats)
     stats->runs = trainer->n_files > 0;
 }
 
+/* The entry in use is read, and known, again. */
+static void trainer_save(const void *instance, kji_strbuf *to)
+{
+    const struct trainer *trainer = instance;
+    bool in_use = trainer->state.in_use && trainer->batch.n;
+    kji_cursor_open(to);
+    kji_cursor_put_uint(to, trainer->generation);
+    kji_cursor_put_uint(to, in_use ? trainer->batch.next : trainer->skip_points);
+    kji_row_memory_save(&trainer->rows,
+                        in_use ? trainer->state.next : kji_row_memory_count(&trainer->rows), to);
+    kji_cursor_close(to);
+}
+
+/* The newest state is read again. */
+static void trainer_restore(void *instance, kji_cursor_items *items)
+{
+    struct trainer *trainer = instance;
+    trainer->generation = (uint32_t)kji_cursor_take_uint(items, UINT32_MAX);
+    trainer->skip_points = kji_cursor_take_uint(items, UINT32_MAX);
+    kji_row_memory_restore(&trainer->rows, items);
+}
+
 static uint64_t skipped_bytes(const struct state_file *file)
 {
     return file->skipped ? (uint64_t)file->last.st_size : 0;
@@ -482,4 +507,6 @@ const kji_source_kind kji_source_trainer = {
     .count = trainer_count,
     .list_files = trainer_list_files,
     .list_damage = trainer_list_damage,
+    .save = trainer_save,
+    .restore = trainer_restore,
 };
