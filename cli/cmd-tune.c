@@ -26,7 +26,9 @@ static const struct poptOption options[] = {
      "a parameter of the search: NAME=LO..HI[:int][:log][:step=S] or NAME=a|b|c; once for each",
      "SPEC"},
     {"metric", 'm', POPT_ARG_STRING, &metric, 0,
-     "where its values are: events:DIR:TAG or stdout:/PATTERN/", "SPEC"},
+     "where its values are: events:DIR:TAG, stdout:/PATTERN/, jsonl:FILE:FIELD, csv:FILE:COLUMN, "
+     "trainer:DIR:KEY",
+     "SPEC"},
     {"minimize", 0, POPT_ARG_NONE, &minimize, 0, "smaller is better (the default)", NULL},
     {"maximize", 0, POPT_ARG_NONE, &maximize, 0, "greater is better", NULL},
     {"trials", 'n', POPT_ARG_LONGLONG, &n_trials, 0,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "files.h"
 #include "lines-place.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +134,47 @@ static void test_a_header_beyond_the_limit_of_columns(void **state)
     kj_events_close(source);
 }
 
+static void take_file(const char *name)
+{
+    char *text;
+    assert_int_equal(kji_read_file(AT_FDCWD, kji_test_data(name), 1 << 16, &text, NULL, NULL), 0);
+    kji_place_rewrite(text);
+    free(text);
+}
+
+/* One metrics.csv after each of three calls of save() (tests/data/sources). */
+static void test_files_of_lightning(void **state)
+{
+    (void)state;
+    kj_events *source = kji_place_open("csv:%s", 0);
+    take_file("sources/lightning-0.csv");
+    kji_place_expect(source, ". epoch 9 nan 0\n. train_loss 9 nan 1\n. epoch 19 nan 0\n"
+                             ". train_loss 19 nan 0.09090909090909091\n. epoch 29 nan 0\n"
+                             ". train_loss 29 nan 0.04761904761904762\n");
+    take_file("sources/lightning-1.csv");
+    kji_place_expect(source, ". epoch 29 nan 0\n. val_acc 29 nan 0.5\n. val_loss 29 nan 0.25\n");
+    take_file("sources/lightning-2.csv");
+    kji_place_expect(source, ". epoch 39 nan 1\n. lr-Adam 39 nan 1e-05\n. train_loss 39 nan nan\n"
+                             ". epoch 49 nan 1\n. train_loss 49 nan 0.0625\n");
+    kj_events_close(source);
+}
+
+static void test_files_of_keras(void **state)
+{
+    (void)state;
+    take_file("sources/keras.csv");
+    kj_events *source = kji_place_open("csv:%s:val_accuracy", KJ_EVENTS_FINISHED);
+    kji_place_expect(source, ". val_accuracy 0 nan 0.6875\n. val_accuracy 1 nan 0.6875\n"
+                             ". val_accuracy 2 nan 0.6875\n. val_accuracy 3 nan 0.6875\n"
+                             ". val_accuracy 4 nan 0.6875\n");
+    kj_events_close(source);
+    take_file("sources/keras-tab.csv");
+    source = kji_place_open("csv:%s:val_accuracy", KJ_EVENTS_FINISHED);
+    kji_place_expect(source, ". val_accuracy 0 nan 0.6875\n. val_accuracy 1 nan 0.6875\n");
+    kj_events_close(source);
+    assert_int_equal(kji_place.n_logged, 0);
+}
+
 static void test_cursor(void **state)
 {
     (void)state;
@@ -176,6 +219,8 @@ int main(void)
         KJI_PLACE_TEST(test_rewritten_with_a_new_column),
         KJI_PLACE_TEST(test_another_training_in_the_same_file),
         KJI_PLACE_TEST(test_a_header_beyond_the_limit_of_columns),
+        KJI_PLACE_TEST(test_files_of_lightning),
+        KJI_PLACE_TEST(test_files_of_keras),
         KJI_PLACE_TEST(test_cursor),
         KJI_PLACE_TEST(test_cursor_of_a_file_that_is_rewritten),
     };

@@ -156,7 +156,7 @@ static void jsonl_save(const void *instance, kji_strbuf *to)
 {
     const struct jsonl *jsonl = instance;
     kji_cursor_open(to);
-    kji_cursor_put_int(to, jsonl->n_counted - jsonl->file.in_use);
+    kji_cursor_put_uint(to, (uint64_t)(jsonl->n_counted - jsonl->file.in_use));
     kji_line_file_save(&jsonl->file, to);
     kji_cursor_close(to);
 }
@@ -164,7 +164,7 @@ static void jsonl_save(const void *instance, kji_strbuf *to)
 static void jsonl_restore(void *instance, kji_cursor_items *items)
 {
     struct jsonl *jsonl = instance;
-    jsonl->n_counted = kji_cursor_take_int(items);
+    jsonl->n_counted = (int64_t)kji_cursor_take_uint(items, INT64_MAX / 4);
     kji_line_file_restore(&jsonl->file, items);
 }
 

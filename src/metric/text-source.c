@@ -154,7 +154,7 @@ static void text_save(const void *instance, kji_strbuf *to)
 {
     const struct text *text = instance;
     kji_cursor_open(to);
-    kji_cursor_put_int(to, text->n_matches - text->file.in_use);
+    kji_cursor_put_uint(to, (uint64_t)(text->n_matches - text->file.in_use));
     kji_line_file_save(&text->file, to);
     kji_cursor_close(to);
 }
@@ -162,7 +162,7 @@ static void text_save(const void *instance, kji_strbuf *to)
 static void text_restore(void *instance, kji_cursor_items *items)
 {
     struct text *text = instance;
-    text->n_matches = kji_cursor_take_int(items);
+    text->n_matches = (int64_t)kji_cursor_take_uint(items, INT64_MAX / 4);
     kji_line_file_restore(&text->file, items);
 }
 

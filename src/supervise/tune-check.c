@@ -142,15 +142,56 @@ static int samples_init(samples *s, const kji_tune_config *config, kj_error *err
     return 0;
 }
 
-/* "events:DIR:TAG" needs its tag: several metrics cannot be one objective. */
+/* What stands behind WHERE of "SOURCE:WHERE[:TAG]"; NULL: nothing. */
+static const char *tag_of(const char *metric)
+{
+    const char *at = strchr(metric, ':');
+    for (at = at ? at + 1 : ""; *at && *at != ':'; at++)
+        at += at[0] == '\\' && (at[1] == ':' || at[1] == '\\');
+    return *at ? at + 1 : NULL;
+}
+
+static bool is_source(const char *metric, const char *name)
+{
+    size_t size = strlen(name);
+    return strncmp(metric, name, size) == 0 && metric[size] == ':';
+}
+
+/* Several metrics cannot be one objective, so those that may stand without a tag need it here. */
 static int check_has_tag(const char *metric, kj_error *err)
 {
-    const char *where = strchr(metric, ':');
-    if (where && strncmp(metric, "events:", 7) == 0 && !strchr(where + 1, ':'))
-        return kji_fail(err, KJ_EARG,
-                        "metric \"%s\" names no tag; expected events:DIR:TAG, for example "
-                        "%s:validation/epoch_loss (kajitori events DIR lists the tags)",
-                        metric, metric);
+    static const struct {
+        const char *name, *syntax, *example;
+    } sources[] = {
+        {"events", "events:DIR:TAG", "validation/epoch_loss"},
+        {"jsonl", "jsonl:FILE:FIELD", "val_loss"},
+        {"csv", "csv:FILE:COLUMN", "val_loss"},
+        {"trainer", "trainer:DIR:KEY", "eval_loss"},
+    };
+    const char *tag = tag_of(metric);
+    for (size_t k = 0; k < sizeof sources / sizeof *sources; k++)
+        if (is_source(metric, sources[k].name) && (!tag || strcmp(tag, "*") == 0))
+            return kji_fail(err, KJ_EARG,
+                            "metric \"%s\" names no tag; expected %s, for example %.*s:%s "
+                            "(kajitori events lists what there is)",
+                            metric, sources[k].syntax,
+                            (int)(tag ? tag - metric - 1 : (ptrdiff_t)strlen(metric)), metric,
+                            sources[k].example);
+    return 0;
+}
+
+/* Our own standard input is no trial's. */
+static int check_no_input(const char *metric, kj_error *err)
+{
+    static const char *const names[] = {"jsonl", "csv", "text"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        const char *where = metric + strlen(names[k]) + 1;
+        if (is_source(metric, names[k]) && where[0] == '-' && (!where[1] || where[1] == ':'))
+            return kji_fail(err, KJ_EARG,
+                            "metric \"%s\" reads standard input, which no trial writes to; for "
+                            "what the program prints write stdout:/PATTERN/",
+                            metric);
+    }
     return 0;
 }
 
@@ -179,6 +220,8 @@ static int check_metric(const kji_tune_config *config, samples *s, kj_error *err
         r = kj_events_check(metric, err);
     if (r >= 0)
         r = check_has_tag(metric, err);
+    if (r >= 0)
+        r = check_no_input(metric, err);
     return r < 0 ? r : check_own_place(config, metric, s, err);
 }
 

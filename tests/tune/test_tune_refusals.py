@@ -21,6 +21,17 @@ from studies import execute, is_alive, trials_of, wait_for
         ({"params": ["x=0..1", "x=0..2"]}, "given twice"),
         ({"params": ["trial=0..1"]}, "this name is taken"),
         ({"metric": "events:logs/{trial}"}, "events:DIR:TAG"),
+        (
+            {"metric": "jsonl:m{trial}.jsonl"},
+            "expected jsonl:FILE:FIELD, for example jsonl:m0.jsonl:val_loss",
+        ),
+        (
+            {"metric": "csv:m{trial}.csv:*"},
+            "expected csv:FILE:COLUMN, for example csv:m0.csv:val_loss",
+        ),
+        ({"metric": "trainer:out\\:{trial}"}, "expected trainer:DIR:KEY"),
+        ({"metric": "text:-:/loss=(.*)/"}, "reads standard input"),
+        ({"metric": "csv:m.csv:loss", "options": ["--jobs", "2"]}, "put {trial} into it"),
         ({"metric": "stdout:/(/"}, "stdout:"),
         ({"metric": "nowhere:x"}, "unknown metric source"),
         ({"options": ["--pruner", "medain"]}, "median"),
