@@ -350,6 +350,21 @@ static void test_append_goes_on(void **state)
     kji_rows_done(&rows);
 }
 
+static void test_two_writers_of_a_process_share(void **state)
+{
+    (void)state;
+    kj_event_writer *one = open_in(top, KJ_EVENT_WRITER_APPEND);
+    kj_event_writer *two = open_in(top, KJ_EVENT_WRITER_APPEND | KJ_EVENT_WRITER_BUFFER);
+    assert_string_equal(kj_event_writer_path(one), kj_event_writer_path(two));
+    for (int k = 0; k < 3000; k++)
+        add(k % 2 ? one : two, k % 2 ? "one" : "two", k, 1);
+    close_writer(two);
+    close_writer(one);
+    kji_rows rows = read_back(top);
+    assert_int_equal(rows.n, 3000);
+    kji_rows_done(&rows);
+}
+
 static void test_append_leaves_others_alone(void **state)
 {
     (void)state;
@@ -510,6 +525,7 @@ int main(void)
         TEST(test_many_openers_of_one_second),
         TEST(test_folders_are_made),
         TEST(test_append_goes_on),
+        TEST(test_two_writers_of_a_process_share),
         TEST(test_append_leaves_others_alone),
         TEST(test_append_leaves_a_torn_file_alone),
         TEST(test_shared_file_is_mended),
