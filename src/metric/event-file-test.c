@@ -301,6 +301,32 @@ static void test_much_damage(void **state)
     kji_strbuf_done(&bytes);
 }
 
+/* Each head has the right checksum and claims nearly all that follows; without a limit this would
+ * be minutes of checksums. */
+static void test_heads_that_claim_all_that_follows(void **state)
+{
+    (void)state;
+    enum { N = 400000 };
+    kji_strbuf bytes = KJI_STRBUF_INIT;
+    kji_reading reading;
+    for (size_t k = 0; k < N; k++) {
+        unsigned char head[KJI_FRAME_HEAD];
+        kji_make_head(head, (N - k) * KJI_FRAME_HEAD - 20);
+        kji_strbuf_add(&bytes, (const char *)head, k + 2 < N ? sizeof head : 0);
+    }
+    size_t damaged = bytes.size;
+    kji_make_scalar(&bytes, 1, 1.5, "behind", 1);
+    kji_reading_begin(&reading);
+    reading.reader.finished = true;
+    kji_reading_write(&reading, bytes.text, bytes.size);
+    kji_reading_look(&reading);
+    assert_int_equal(reading.n_points, 1);
+    assert_int_equal(reading.file->n_ranges, 1);
+    assert_int_equal(reading.file->ranges[0].end, damaged);
+    kji_reading_end(&reading);
+    kji_strbuf_done(&bytes);
+}
+
 static void test_points_say_their_type(void **state)
 {
     (void)state;
@@ -400,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_no_memory_for_a_wrong_checksum),
         cmocka_unit_test(test_generations),
         cmocka_unit_test(test_much_damage),
+        cmocka_unit_test(test_heads_that_claim_all_that_follows),
         cmocka_unit_test(test_points_say_their_type),
         cmocka_unit_test(test_the_first_metadata_count),
     };

@@ -30,7 +30,9 @@
 enum {
     JUMP_FROM = 32 << 10,      /* larger records are looked at before they are read */
     SUMMARY_LIMIT = 256 << 20, /* a larger record is not loaded */
-    HOLE_PATIENCE = 12 /* times the grace: then a hole is given up though the file changes */
+    VAIN_BYTES = 1 << 30, /* that are compared with a checksum in vain in one look, of payloads */
+    VAIN_FROM = 1 << 10,  /* larger than this */
+    HOLE_PATIENCE = 12    /* times the grace: then a hole is given up though the file changes */
 };
 
 /* One look at one file. */
@@ -41,6 +43,7 @@ struct look {
     uint64_t size;                  /* of the file, when the look began */
     bool changed;                   /* since the last look */
     uint64_t last_offset, last_end; /* of the last record that was committed in this look */
+    uint64_t budget;                /* what is left of VAIN_BYTES */
 };
 
 struct record {
@@ -177,6 +180,20 @@ static int next_record(struct look *look, struct record *record, bool *ret_end)
     return record->size > JUMP_FROM ? next_large(look, record) : load(look, record);
 }
 
+/* The payload behind a head that may be none: many that claim all that follows must not make the
+ * search endless, so that large ones are only checked within a budget. */
+static enum kj_damage_kind check_candidate(struct look *look, uint64_t offset, size_t size)
+{
+    if (offset > look->size || look->size - offset < size + 4)
+        return KJ_DAMAGE_PARTIAL;
+    if (size > VAIN_FROM && size > look->budget)
+        return KJ_DAMAGE_PAYLOAD;
+    enum kj_damage_kind state = kji_check_payload(look->fd, offset, size);
+    if (state != KJ_DAMAGE_NONE && size > VAIN_FROM)
+        look->budget -= size;
+    return state;
+}
+
 /*
  * The good record that begins at or behind `from`. false: there is none (file->searched says from
  * where to search when the file has grown), or a read error.
@@ -194,7 +211,7 @@ static bool find_record(struct look *look, uint64_t from, uint64_t *ret_offset)
         if ((head[4] | head[5] | head[6] | head[7]) != 0 ||
             kji_frame_head(head, &size) != KJI_HEAD_GOOD)
             continue;
-        enum kj_damage_kind state = kji_check_payload(look->fd, offset + KJI_FRAME_HEAD, size);
+        enum kj_damage_kind state = check_candidate(look, offset + KJI_FRAME_HEAD, size);
         if (state == KJ_DAMAGE_NONE) {
             *ret_offset = offset;
             return true;
@@ -496,7 +513,7 @@ int kji_event_file_read(kji_event_file *file, kji_event_reader *reader)
     file->told = false;
     if (!needs_look(file, reader, &st))
         return 0;
-    struct look look = {.file = file, .reader = reader, .fd = fd};
+    struct look look = {.file = file, .reader = reader, .fd = fd, .budget = VAIN_BYTES};
     if (!compare(&look, &st))
         return 0;
     kji_window_open(&reader->window, fd);
