@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct json_object *words_of(const char **words)
@@ -79,13 +80,18 @@ static int write_text(const char *text, size_t size)
     return CLI_DONE;
 }
 
-int cli_events_cursor_save(const kj_events *events)
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int save(const kj_events *events)
 {
     kj_error err = KJ_ERROR_INIT;
     char *reader = NULL;
     uint64_t size = 0;
-    if (!cli_events_given.cursor)
-        return CLI_DONE;
     if (kj_events_get_cursor(events, &reader, &size, &err) < 0)
         return cli_fail(&err);
     struct json_object *call = call_now();
@@ -98,6 +104,22 @@ int cli_events_cursor_save(const kj_events *events)
         (void *)json_object_to_json_string_length(call, JSON_C_TO_STRING_PLAIN, &length));
     int status = write_text(text, length);
     json_object_put(call);
+    return status;
+}
+
+int cli_events_cursor_save(const kj_events *events, bool at_once)
+{
+    static double next; /* the cursor of ten thousand files takes its time */
+    struct stat st;
+    if (!cli_events_given.cursor)
+        return CLI_DONE;
+    double begin = seconds_now();
+    bool can_be_cut = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
+    if (!at_once && can_be_cut && begin < next)
+        return CLI_DONE;
+    int status = save(events);
+    double end = seconds_now();
+    next = end + 50 * (end - begin);
     return status;
 }
 

@@ -30,6 +30,14 @@ static int cannot_write(const char *path)
     return CLI_FAILED;
 }
 
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+        if (signal(numbers[k], remove_and_die) == SIG_IGN)
+            signal(numbers[k], SIG_IGN);
+}
+
 /* The mode of the file that is replaced, if there is one. */
 static int open_new(const char *path, mode_t mode)
 {
@@ -42,6 +50,7 @@ static int open_new(const char *path, mode_t mode)
         errno = ENAMETOOLONG;
         return -1;
     }
+    catch_signals();
     int fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         new_path[0] = 0;
@@ -49,10 +58,6 @@ static int open_new(const char *path, mode_t mode)
     }
     if (mode)
         (void)fchmod(fd, mode & 07777);
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
-        if (signal(numbers[k], remove_and_die) == SIG_IGN)
-            signal(numbers[k], SIG_IGN);
     return fd;
 }
 

@@ -37,13 +37,14 @@ static int print_new(kj_events *events, printing *state)
 {
     kj_error err = KJ_ERROR_INIT;
     int r, status;
+    bool more;
     do {
         r = kj_events_step(events, cli_events_wait_ms(), take_point, state, &err);
         if (fflush(stdout) != 0 || ferror(stdout))
             return CLI_FAILED; /* main says so */
-        status = cli_events_cursor_save(events);
-    } while (status == CLI_DONE &&
-             (r > 0 || (r == 0 && cli_events_given.follow && !kj_events_is_finished(events))));
+        more = r > 0 || (r == 0 && cli_events_given.follow && !kj_events_is_finished(events));
+        status = cli_events_cursor_save(events, !more);
+    } while (status == CLI_DONE && more);
     return r < 0 ? cli_fail(&err) : status;
 }
 
@@ -74,7 +75,7 @@ int cli_events_print_values(void)
     free(cursor);
     if (status != CLI_DONE)
         return status;
-    status = cli_events_cursor_save(events); /* so that the length of the output is known */
+    status = cli_events_cursor_save(events, true); /* so that the length of the output is known */
     if (status == CLI_DONE)
         status = print_rows(events, goes_on);
     cli_events_note_damage(events);

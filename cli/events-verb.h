@@ -50,8 +50,8 @@ int cli_events_output_end(int status);
  * earlier call printed behind it is cut off standard output. */
 int cli_events_cursor_begin(char **ret_cursor, bool *ret_goes_on);
 /* Writes it, if it was asked for: before anything is printed, and after standard output was
- * flushed. */
-int cli_events_cursor_save(const kj_events *events);
+ * flushed; then, unless `at_once`, only now and again where the output can be cut off. */
+int cli_events_cursor_save(const kj_events *events, bool at_once);
 
 /* events-rows.c. Points in the format of --format. */
 void cli_rows_begin(bool with_header);

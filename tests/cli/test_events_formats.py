@@ -9,9 +9,11 @@ import math
 import os
 import pty
 import random
+import signal
 import struct
 import subprocess
 import termios
+import time
 
 import numpy
 import pytest
@@ -195,6 +197,19 @@ def test_output_is_replaced_when_complete(place, logs, tmp_path):
     assert place.kajitori(*words, "--output", "/dev/full", status=1).stderr.startswith(
         "kajitori: cannot"
     )
+
+
+def test_an_output_that_is_interrupted_leaves_nothing(place, tmp_path):
+    process = place.start_kajitori(
+        "events", "jsonl:-", "--values", "-o", tmp_path / "out", stdin=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("out.*.part")):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.popen.terminate()
+    assert process.wait() == -signal.SIGTERM
+    assert list(tmp_path.glob("out*")) == []
 
 
 def test_plot_of_one_run(place, tmp_path):
