@@ -101,7 +101,13 @@ class Place:
         self.runtime = tmp_path / "rt"
         self.state = tmp_path / "st"
         self.env = dict(os.environ)
-        for name in ("NO_COLOR", "KAJITORI_RUN_ID", "KAJITORI_STUDY", "KAJITORI_TRIAL"):
+        for name in (
+            "NO_COLOR",
+            "KAJITORI_RUN_ID",
+            "KAJITORI_STUDY",
+            "KAJITORI_TRIAL",
+            "KAJITORI_EVENTS_DIR",
+        ):
             self.env.pop(name, None)
         self.env.update(
             KAJITORI_RUNTIME_DIR=str(self.runtime),

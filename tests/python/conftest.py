@@ -16,7 +16,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 def isolated_places(tmp_path, monkeypatch):
     monkeypatch.setenv("KAJITORI_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("KAJITORI_STATE_DIR", str(tmp_path / "state"))
-    for name in ("KAJITORI_RUN_ID", "KAJITORI_STUDY", "KAJITORI_TRIAL"):
+    for name in ("KAJITORI_RUN_ID", "KAJITORI_STUDY", "KAJITORI_TRIAL", "KAJITORI_EVENTS_DIR"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 

@@ -303,8 +303,11 @@ def test_tensorboards_data_server_shows_it(tmp_path):
         channel_creds_type=grpc_util.ChannelCredsType.LOCAL,
     )
     ingester.start()
-    check_hparams(ingester.data_provider)
-    check_scalars_and_text(ingester.data_provider)
+    try:
+        check_hparams(ingester.data_provider)
+        check_scalars_and_text(ingester.data_provider)
+    finally:
+        ingester._stdin_handle.close()  # which ends the server
 
 
 def test_metrics_that_are_named_are_those_that_are_shown(tmp_path):
