@@ -28,7 +28,7 @@ static size_t cut(kji_pattern *pattern, const char *text, size_t size, size_t pi
             continue;
         kji_match_result result;
         sum = sum * 31 + kji_hash(lines.line, lines.size);
-        if (pattern)
+        if (pattern && lines.size)
             kji_pattern_match(pattern, lines.line, lines.size, &result);
         kji_lines_clear(&lines);
     }

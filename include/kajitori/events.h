@@ -42,7 +42,8 @@ typedef struct kj_point {
     const char *tag; /* tag_size bytes and a NUL; any bytes, not always UTF-8 */
     uint64_t tag_size;
     int64_t step;
-    double wall_time;    /* seconds since 1970 as the writer said; never use it to judge liveness */
+    double wall_time;    /* seconds since 1970 as the writer said, NaN where it said none; never use
+                            it to judge liveness */
     double value;        /* NaN and infinities are values */
     const char *file;    /* path of the file it came from */
     uint64_t record;     /* 0-based number of the record (line) in that file */

@@ -193,7 +193,8 @@ static bool run_of(struct csv *csv, size_t n, kji_run **ret_run)
     double number;
     char name[256];
     kji_cell cell = csv->run && csv->run <= n ? csv->cells[csv->run - 1] : (kji_cell){"", 0};
-    if (is_empty(cell) || get_number(cell, &number) || cell.size >= sizeof name) {
+    if (is_empty(cell) || get_number(cell, &number) || cell.size >= sizeof name ||
+        memchr(cell.text, 0, cell.size)) {
         *ret_run = csv->file.root;
         return false;
     }

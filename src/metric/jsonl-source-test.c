@@ -2,7 +2,6 @@
 #include "lines-place.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void check(const char *text, const char *expected)
@@ -162,8 +161,7 @@ static void test_files_and_ranges_of_damage(void **state)
 static void test_deep_and_long_lines(void **state)
 {
     (void)state;
-    char *line = malloc((2 << 20) + 100);
-    assert_non_null(line);
+    static char line[(2 << 20) + 100];
     size_t size = (size_t)sprintf(line, "{\"text\":\"");
     memset(line + size, 'x', 2 << 20);
     strcpy(line + size + (2 << 20), "\",\"loss\":1}\n{\"loss\":2}\n");
@@ -178,7 +176,6 @@ static void test_deep_and_long_lines(void **state)
     source = kji_place_open("jsonl:%s", 0);
     kji_place_expect(source, ". loss 0 nan 3\n");
     kj_events_close(source);
-    free(line);
 }
 
 static void test_torn_lines_are_waited_for(void **state)
