@@ -118,10 +118,11 @@ kji_columns *kji_columns_view(kji_columns *base, uint64_t n)
     return view;
 }
 
+/* By half only: what is copied into memory that was used before is resident as a whole. */
 bool kji_columns_grow(kji_columns **columns)
 {
     kji_columns *old = *columns;
-    uint64_t capacity = old ? old->capacity * 2 : FIRST_CAPACITY;
+    uint64_t capacity = old ? old->capacity + old->capacity / 2 : FIRST_CAPACITY;
     if (old && is_ours_alone(old))
         return reserve(old, capacity);
     kji_columns *grown = kji_columns_new(capacity, false);
