@@ -15,6 +15,7 @@ each verb acts.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import time
@@ -110,6 +111,20 @@ class _Keras3:
                 raise OutOfRangeError(f"{value} is more than {dtype} can hold")
         cls._sync(model)
         optimizer.learning_rate = value
+
+    @staticmethod
+    @contextlib.contextmanager
+    def guards_trainable(model: Any) -> Iterator[None]:
+        """On JAX a loop holds the trainable variables in a list of its own, and a layer that is frozen
+        meanwhile ends `fit` with an exception: it is put back, and refused instead."""
+        is_jax = keras.backend.backend() == "jax"
+        layers = model._flatten_layers() if is_jax else []
+        before = [(layer, layer.trainable) for layer in layers]  # the outer ones first
+        yield
+        if any(layer.trainable != was for layer, was in before):
+            for layer, was in before:
+                layer.trainable = was
+            raise UnsupportedError("on JAX no layer's `trainable` can change during a fit")
 
     @staticmethod
     def begin_with_epoch(model: Any, epoch: int | None) -> None:
@@ -304,13 +319,14 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
     def _register(self, run: Run) -> None:
         """Registers parameters and verbs; on a run that has them from an earlier fit, makes them act
         on this one."""
-        for param in [*self._parameters, *self._learning_rate()]:
+        for param in [*map(self._guarded, self._parameters), *self._learning_rate()]:
             if not run._rebind(param.name, param.get, param.set):
                 run.add(param)
         for name, (function, args, help) in self._commands.items():
 
             def call(_function: Callable[..., Any] = function, **kwargs: Any) -> Any:
-                return _function(self, **kwargs)
+                with self._backend.guards_trainable(self.model):
+                    return _function(self, **kwargs)
 
             if not run._rebind_verb(name, call):
                 run.add_verb(name, call, args, help, name in _AT_EPOCH_END)
@@ -318,6 +334,16 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
         self._provide(run, "checkpoint", self._checkpoint, self._checkpoint_dir is not None)
         self._provide(run, "evaluate", self._evaluate, self._evaluation_data is not None)
         self._provide(run, "extend", None, False)
+
+    def _guarded(self, param: Param) -> Param:
+        if param.set is None:
+            return param
+
+        def set(value: Any, _set: Callable[[Any], Any] = param.set) -> None:
+            with self._backend.guards_trainable(self.model):
+                _set(value)
+
+        return dataclasses.replace(param, set=set)
 
     def _provide(self, run: Run, verb: str, function: Any, can: bool) -> None:
         """A standard verb, or the reason why there is none; unless the program has its own."""
@@ -492,9 +518,12 @@ def _unable(reason: str) -> Callable[..., Any]:
 
 def _command(name: str, value: Command) -> tuple[Callable[..., Any], dict[str, Any], str | None]:
     """Function, declared arguments, one line of help."""
-    function, args = value if isinstance(value, tuple) else (value, {})
-    if not callable(function):
-        raise ArgumentError(f"command {name}: neither a function nor a pair (function, arguments)")
+    function, args = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
+    if not callable(function) or not isinstance(args, Mapping):
+        raise ArgumentError(
+            f"command {name}: neither a function nor a pair of one and its arguments, as in "
+            '(function, {"count": int})'
+        )
     doc = (function.__doc__ or "").strip().splitlines()
     declared = {key: arg if isinstance(arg, Arg) else Arg(type=arg) for key, arg in args.items()}
     return function, declared, doc[0] if doc else None

@@ -12,6 +12,20 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 
+BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what Keras itself cannot do on this backend, or what is written for another one."""
+
+    def fits(item):
+        marker = item.get_closest_marker("backends")
+        return marker is None or BACKEND in marker.args
+
+    config.hook.pytest_deselected(items=[item for item in items if not fits(item)])
+    items[:] = [item for item in items if fits(item)]
+
+
 @pytest.fixture(autouse=True)
 def isolated_places(tmp_path, monkeypatch):
     monkeypatch.setenv("KAJITORI_RUNTIME_DIR", str(tmp_path / "runtime"))

@@ -104,7 +104,7 @@ def compiled(**options):
         functional,
         subclassed,
         compiled(run_eagerly=True),
-        compiled(jit_compile=True),
+        pytest.param(compiled(jit_compile=True), marks=pytest.mark.backends("tensorflow", "jax")),
         lambda: make_model(optimizer=keras.optimizers.Adam(0.125, gradient_accumulation_steps=3)),
     ],
     ids=["functional", "subclassed", "run_eagerly", "jit_compile", "gradient_accumulation"],
@@ -159,8 +159,12 @@ def classes():
         (batches, {"steps_per_epoch": STEPS}),
         (Batches, {}),
         (lambda: Batches(workers=2, use_multiprocessing=True), {}),
-        (dataset, {}),
-        (classes, {"class_weight": {0: 1.0, 1: 2.0}}),
+        pytest.param(dataset, {}, marks=pytest.mark.backends("tensorflow")),
+        pytest.param(
+            classes,
+            {"class_weight": {0: 1.0, 1: 2.0}},
+            marks=pytest.mark.backends("tensorflow"),
+        ),
     ],
     ids=["generator", "PyDataset", "PyDataset in processes", "tf.data", "class_weight"],
 )
@@ -172,6 +176,7 @@ def test_kinds_of_data(data, options):
     assert applied()[0]["step"] == 13
 
 
+@pytest.mark.backends("tensorflow")
 def test_a_loop_with_an_optimizer_of_its_own_is_not_told_that_lr_was_set():
     """`compile` without an optimizer gives the model one that nobody uses."""
     model = OwnStep()
@@ -215,11 +220,12 @@ def test_an_lr_that_the_precision_cannot_hold():
 
 def others(folder):
     keras_callbacks = keras.callbacks
+    has_tensorflow = keras.backend.backend() == "tensorflow"
     return [
         keras_callbacks.EarlyStopping(patience=50, restore_best_weights=True),
         keras_callbacks.ModelCheckpoint(folder / "e{epoch:02d}.keras"),
         keras_callbacks.BackupAndRestore(folder / "backup", delete_checkpoint=False),
-        keras_callbacks.TensorBoard(folder / "logs"),
+        *([keras_callbacks.TensorBoard(folder / "logs")] if has_tensorflow else []),
         keras_callbacks.ReduceLROnPlateau(),
         keras_callbacks.LearningRateScheduler(lambda epoch, lr: lr),
         keras_callbacks.CSVLogger(folder / "log.csv"),
