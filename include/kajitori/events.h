@@ -310,7 +310,7 @@ typedef struct kj_file_info {
     uint64_t skipped_bytes;
     uint32_t generation;
     uint32_t present; /* 0: it has been deleted */
-    int64_t quiet_ms; /* since it was last seen to change */
+    int64_t quiet_ms; /* since it changed last; before it was first read, as its file system says */
 } kj_file_info;
 
 typedef int (*kj_file_fn)(void *userdata, const kj_file_info *file);

@@ -104,12 +104,37 @@ static bool copy_at(const struct look *look, void *bytes, size_t size, uint64_t 
     return true;
 }
 
+/* What commit remembered of the last record goes into the mark, as a whole or not at all: from
+ * memory, as long as it is there, for the file may be cut at any moment. */
+static void note_last(const struct look *look)
+{
+    kji_file_mark *mark = &look->file->mark;
+    unsigned char head[sizeof mark->last_head], tail[sizeof mark->last_tail];
+    if (look->last_end == 0 || look->last_end == mark->last_end ||
+        !copy_at(look, head, sizeof head, look->last_offset) ||
+        !copy_at(look, tail, sizeof tail, look->last_end - sizeof tail))
+        return;
+    mark->last_offset = look->last_offset;
+    mark->last_end = look->last_end;
+    memcpy(mark->last_head, head, sizeof head);
+    memcpy(mark->last_tail, tail, sizeof tail);
+}
+
+/* As kji_window_fill. */
+static bool fill(const struct look *look, uint64_t offset, size_t need)
+{
+    if (held(look, offset) >= need)
+        return true;
+    note_last(look);
+    return kji_window_move(&look->reader->window, offset, need);
+}
+
 /* The payload at `committed`, which fits into the window, compared with its checksum. */
 static int load(struct look *look, struct record *record)
 {
     uint64_t offset = look->file->mark.committed;
     size_t total = record->size + KJI_FRAME_EXTRA;
-    if (!kji_window_fill(&look->reader->window, offset, total))
+    if (!fill(look, offset, total))
         return KJ_DAMAGE_UNREADABLE;
     if (held(look, offset) < total)
         return KJ_DAMAGE_PARTIAL;
@@ -167,7 +192,7 @@ static int next_record(struct look *look, struct record *record, bool *ret_end)
     size_t there = held(look, offset);
     /* At the known end there is nothing to read; a size of 0 may be that of no ordinary file. */
     if (there < KJI_FRAME_HEAD && (there || offset == 0 || offset != look->size)) {
-        if (!kji_window_fill(&look->reader->window, offset, KJI_FRAME_HEAD))
+        if (!fill(look, offset, KJI_FRAME_HEAD))
             return KJ_DAMAGE_UNREADABLE;
         there = held(look, offset);
     }
@@ -202,8 +227,7 @@ static bool find_record(struct look *look, uint64_t from, uint64_t *ret_offset)
 {
     uint64_t unfinished = UINT64_MAX; /* the first header that waits for its payload */
     uint64_t offset = from;
-    kji_window *window = &look->reader->window;
-    for (; kji_window_fill(window, offset, KJI_FRAME_HEAD); offset++) {
+    for (; fill(look, offset, KJI_FRAME_HEAD); offset++) {
         size_t size;
         if (held(look, offset) < KJI_FRAME_HEAD)
             break;
@@ -242,20 +266,6 @@ static void commit(struct look *look, const struct record *record)
     look->file->state = KJ_DAMAGE_NONE;
     stats->records++;
     stats->bytes += total;
-}
-
-/* What commit remembered of the last record goes into the mark, as a whole or not at all. */
-static void note_last(const struct look *look)
-{
-    kji_file_mark *mark = &look->file->mark;
-    unsigned char head[sizeof mark->last_head], tail[sizeof mark->last_tail];
-    if (look->last_end == 0 || !copy_at(look, head, sizeof head, look->last_offset) ||
-        !copy_at(look, tail, sizeof tail, look->last_end - sizeof tail))
-        return;
-    mark->last_offset = look->last_offset;
-    mark->last_end = look->last_end;
-    memcpy(mark->last_head, head, sizeof head);
-    memcpy(mark->last_tail, tail, sizeof tail);
 }
 
 /* Counts and keeps the bytes from `committed` to `end` as damaged. */
@@ -414,6 +424,8 @@ static bool is_the_same(const kji_file_mark *mark, int fd)
     size_t tail = sizeof mark->last_tail;
     if (mark->head_size == 0) /* nothing but damage so far */
         return true;
+    if (mark->last_end == 0) /* cut before that of the last record could be kept */
+        return begins_the_same(mark, fd, UINT64_MAX);
     return begins_the_same(mark, fd, UINT64_MAX) &&
            kji_read_at(fd, bytes, KJI_FRAME_HEAD, mark->last_offset) == KJI_FRAME_HEAD &&
            memcmp(bytes, mark->last_head, KJI_FRAME_HEAD) == 0 &&
@@ -432,14 +444,27 @@ static void begin_anew(kji_event_file *file, kji_event_reader *reader)
     file->given_up = false;
 }
 
-/* The file is shorter than what was read. Who copies it anew will soon have it as long as it was;
- * else it is another file. */
-static bool is_being_rewritten(struct look *look)
+enum identity {
+    SAME,
+    SHORTER, /* than what was read, but it begins the same: it may be in the course of being copied
+              */
+    OTHER
+};
+
+static enum identity identify(const struct look *look)
 {
-    kji_event_file *file = look->file;
+    const kji_file_mark *mark = &look->file->mark;
+    if (look->size < mark->committed)
+        return begins_the_same(mark, look->fd, look->size) ? SHORTER : OTHER;
+    return look->changed && mark->committed && !is_the_same(mark, look->fd) ? OTHER : SAME;
+}
+
+/* Who copies a file anew will soon have it as long as it was; else it is another one. */
+static bool is_waited_for(struct look *look)
+{
     note_state(look, KJ_DAMAGE_SHRUNK);
-    return !look->reader->finished && begins_the_same(&file->mark, look->fd, look->size) &&
-           look->reader->now_ms - file->since_ms < (int64_t)look->reader->grace_ms;
+    return !look->reader->finished &&
+           look->reader->now_ms - look->file->since_ms < (int64_t)look->reader->grace_ms;
 }
 
 int64_t kji_event_file_age_ms(int64_t mtime_ns)
@@ -448,29 +473,40 @@ int64_t kji_event_file_age_ms(int64_t mtime_ns)
     return age > 0 ? (int64_t)age : 0;
 }
 
-/* Notices what has happened to the file since the last look. false: nothing can be read now. */
-static bool compare(struct look *look, const struct stat *st)
+static void note_stat(struct look *look, const struct stat *st)
 {
     kji_event_file *file = look->file;
     int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
     bool replaced = file->ino && (st->st_dev != file->dev || st->st_ino != file->ino);
     look->size = (uint64_t)st->st_size;
-    look->changed = replaced || look->size != file->size || mtime_ns != file->mtime_ns;
+    look->changed =
+        look->changed || replaced || look->size != file->size || mtime_ns != file->mtime_ns;
     if (look->changed)
         file->changed_ms = look->reader->now_ms - (file->ino ? 0 : kji_event_file_age_ms(mtime_ns));
     file->dev = st->st_dev;
     file->ino = st->st_ino;
     file->size = look->size;
     file->mtime_ns = mtime_ns;
-    if (look->size < file->mark.committed) {
-        if (is_being_rewritten(look))
-            return false;
-        begin_anew(file, look->reader);
-    } else if (look->changed && file->mark.committed && !is_the_same(&file->mark, look->fd)) {
-        begin_anew(file, look->reader);
-    } else if (file->state == KJ_DAMAGE_SHRUNK) {
-        file->state = KJ_DAMAGE_NONE;
+}
+
+/* Notices what has happened to the file since the last look. false: nothing can be read now. */
+static bool compare(struct look *look, struct stat *st)
+{
+    enum { TRIES = 3 };
+    kji_event_file *file = look->file;
+    note_stat(look, st);
+    enum identity identity = identify(look);
+    /* It may have been cut or filled between the looks at its size and at its bytes. */
+    for (int k = 1; k < TRIES && identity == OTHER && fstat(look->fd, st) == 0; k++) {
+        note_stat(look, st);
+        identity = identify(look);
     }
+    if (identity == SHORTER && is_waited_for(look))
+        return false;
+    if (identity != SAME)
+        begin_anew(file, look->reader);
+    else if (file->state == KJ_DAMAGE_SHRUNK)
+        file->state = KJ_DAMAGE_NONE;
     return true;
 }
 

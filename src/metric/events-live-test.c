@@ -184,6 +184,31 @@ static void test_rewritten_in_place(void **state)
     kji_rows_done(&got);
 }
 
+static int cut_at_the_first(void *userdata, const kj_point *point)
+{
+    kji_rows *rows = userdata;
+    if (rows->n == 0)
+        assert_int_equal(truncate(live_path("a/" LIVE_NAME), 0), 0);
+    return kji_rows_collect(userdata, point);
+}
+
+/* What was read is recognised though it was gone before the look at it ended. */
+static void test_cut_while_it_is_read(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    mkdir(live_path("a"), 0700);
+    live_append("a/" LIVE_NAME, 0, live_base_size / 2);
+    kj_events *source = live_follow_by_inotify("a");
+    assert_true(kj_events_step(source, 0, cut_at_the_first, &got, NULL) > 1);
+    live_append("a/" LIVE_NAME, 0, live_base_size);
+    kji_rows_await(source, &got, live_base_rows.n);
+    kji_rows_drain(source, &got);
+    live_assert_all(&got, 1);
+    kj_events_close(source);
+    kji_rows_done(&got);
+}
+
 static void test_begun_anew_by_another_writer(void **state)
 {
     (void)state;
@@ -493,6 +518,7 @@ int main(void)
         LIVE_TEST(test_polling_only),
         LIVE_TEST(test_replaced_by_a_longer_copy),
         LIVE_TEST(test_rewritten_in_place),
+        LIVE_TEST(test_cut_while_it_is_read),
         LIVE_TEST(test_begun_anew_by_another_writer),
         LIVE_TEST(test_truncated_file_is_read_anew_after_the_grace_time),
         LIVE_TEST(test_other_file_of_the_same_name),

@@ -143,9 +143,10 @@ def test_links_in_the_documents_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.relative_to(TOP)} links to {target}"
 
 
-def test_the_tests_that_show_the_traps_exist():
-    """docs/traps.md: each row names tests that exist, or says that there are none."""
-    rows = re.findall(r"^\|.*\| (.*) \|$", (TOP / "docs/traps.md").read_text(), flags=re.M)
+@pytest.mark.parametrize("page", ["traps.md", "events-cases.md"])
+def test_the_tests_that_show_a_case_exist(page):
+    """Each row of these pages names tests that exist, or says that there are none."""
+    rows = re.findall(r"^\|.*\| (.*) \|$", (TOP / "docs" / page).read_text(), flags=re.M)
     shown = [row for row in rows if row not in ("shown by", "---")]
     assert len(shown) > 50
     named = 0
