@@ -538,9 +538,10 @@ static int cannot_open(kji_event_file *file)
 int kji_event_file_read(kji_event_file *file, kji_event_reader *reader)
 {
     struct stat st;
-    if (!reader->reopen && stat(file->path, &st) < 0)
+    bool by_name = file->ino != 0 && !reader->reopen;
+    if (by_name && stat(file->path, &st) < 0)
         return cannot_open(file);
-    if (!reader->reopen && !needs_look(file, reader, &st))
+    if (by_name && !needs_look(file, reader, &st))
         return 0;
     KJI_CLEANUP(kji_closep)
     int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);

@@ -152,9 +152,8 @@ static int64_t next_look(const struct events *events, kji_event_file *file)
         due = now + RETRY_MS + eager_ms(events);
     if (!file->folder->polled)
         return due;
-    int64_t wait = now == file->changed_ms               ? eager_ms(events)
-                   : now - file->changed_ms < GROWING_MS ? (int64_t)file->poll_ms
-                                                         : (int64_t)file->poll_ms * 2;
+    int64_t wait =
+        now - file->changed_ms < GROWING_MS ? eager_ms(events) : (int64_t)file->poll_ms * 2;
     if (wait >= period_of(events, &events->rounds[1]))
         wait = 0;
     file->poll_ms = (uint32_t)wait;

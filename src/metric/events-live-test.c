@@ -148,6 +148,27 @@ static void test_polling_only(void **state)
     kji_rows_done(&got);
 }
 
+/* Without events a file that grows is looked at soon again, not only with all the others. */
+static void test_growing_file_is_polled_more_often(void **state)
+{
+    (void)state;
+    kji_rows got = {0};
+    const struct timespec now[2] = {{0, UTIME_OMIT}, {4000000000, 0}}; /* by another clock */
+    mkdir(live_path("a"), 0700);
+    live_append("a/" LIVE_NAME, 0, 300);
+    assert_int_equal(utimensat(AT_FDCWD, live_path("a/" LIVE_NAME), now, 0), 0);
+    kj_events *source = live_follow("a", KJ_EVENTS_POLL, 3600000);
+    kji_rows_drain(source, &got);
+    for (size_t k = 300; k < live_base_size; k += 100) {
+        live_append("a/" LIVE_NAME, k, k + 100 < live_base_size ? k + 100 : live_base_size);
+        kji_rows_await(source, &got, got.n + (k < 350));
+    }
+    kji_rows_await(source, &got, live_base_rows.n);
+    live_assert_all(&got, 1);
+    kj_events_close(source);
+    kji_rows_done(&got);
+}
+
 static void test_replaced_by_a_longer_copy(void **state)
 {
     (void)state;
@@ -516,6 +537,7 @@ int main(void)
         LIVE_TEST(test_tree_moved_in),
         LIVE_TEST(test_folder_removed_and_made_again),
         LIVE_TEST(test_polling_only),
+        LIVE_TEST(test_growing_file_is_polled_more_often),
         LIVE_TEST(test_replaced_by_a_longer_copy),
         LIVE_TEST(test_rewritten_in_place),
         LIVE_TEST(test_cut_while_it_is_read),
