@@ -339,8 +339,9 @@ static void tell_read_error(const kji_event_file *file)
                 strerror_r(errno, text, sizeof text));
 }
 
-/* There is no record at `committed`. True when something was skipped, so that reading can go on. */
-static bool recover(struct look *look, enum kj_damage_kind state)
+/* There is no record at `committed`, or one that is damaged (PAYLOAD). True when something was
+ * skipped, so that reading can go on. */
+static bool recover(struct look *look, enum kj_damage_kind state, const struct record *record)
 {
     kji_event_file *file = look->file;
     const kji_event_reader *reader = look->reader;
@@ -356,7 +357,12 @@ static bool recover(struct look *look, enum kj_damage_kind state)
     if (state != KJ_DAMAGE_HOLE && file->searched > from)
         from = file->searched;
     if (find_record(look, from, &found)) {
+        uint64_t bytes = found - file->mark.committed;
         skip_to(look, found, state);
+        if (state == KJ_DAMAGE_PAYLOAD && bytes == record->size + KJI_FRAME_EXTRA) {
+            file->mark.records++; /* so that those behind it keep their numbers */
+            reader->sink->stats->records++;
+        }
         return true;
     }
     file->given_up = true;
@@ -397,7 +403,7 @@ static int read_records(struct look *look)
         if (state == KJ_DAMAGE_TOO_LARGE) {
             skip_record(look, &record, KJ_DAMAGE_TOO_LARGE);
         } else if (state != KJ_DAMAGE_NONE || end) {
-            if (!recover(look, (enum kj_damage_kind)state))
+            if (!recover(look, (enum kj_damage_kind)state, &record))
                 return 0;
         } else {
             int r = take_record(look, &record);

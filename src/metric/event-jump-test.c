@@ -167,6 +167,7 @@ static void test_payloads_of_images_are_checked_on_request(void **state)
         assert_int_equal(reading.file->ranges[0].begin, begin);
         assert_int_equal(reading.file->ranges[0].end, end);
         assert_int_equal(reading.file->ranges[0].record, 1);
+        assert_int_equal(reading.points[1].record, 2);
         kji_reading_end(&reading);
         kji_strbuf_done(&bytes);
     }
