@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "files.h"
+#include "folder-files.h"
 #include "mem.h"
 
 #include <dirent.h>
@@ -23,7 +24,6 @@
 enum {
     MAX_DEPTH = 64,
     MAX_FOLDERS = 100000,
-    MAX_RENAMED = 100,    /* of so many that have gone it is found out which were renamed */
     MTIME_DOUBT_MS = 2500 /* a folder can change again without another time of change */
 };
 
@@ -126,102 +126,6 @@ void kji_event_dir_touch(kji_event_dir *dir)
     }
 }
 
-static char *join(const char *folder, const char *name)
-{
-    bool slash = folder[strlen(folder) - 1] == '/';
-    return kji_format("%s%s%s", folder, slash ? "" : "/", name);
-}
-
-/* Index of the file among the first `n` of the folder, or where it belongs. */
-static size_t find_file(const kji_event_folder *folder, size_t n, const char *name,
-                        kji_event_file **ret_file)
-{
-    size_t low = 0, high = n;
-    *ret_file = NULL;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        int order = strcmp(folder->files[middle]->name, name);
-        if (order == 0) {
-            *ret_file = folder->files[middle];
-            return middle;
-        }
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* At index `at` of its folder; not yet present. NULL when memory is gone. */
-static kji_event_file *add_file(kji_event_dir *dir, kji_event_folder *folder, size_t at,
-                                const char *name)
-{
-    char *path = join(folder->path, name);
-    if (!path || !kji_event_queue_reserve(&dir->queue, dir->n_files + 1) ||
-        !kji_reserve(&folder->files, &folder->files_capacity, folder->n_files + 1,
-                     sizeof *folder->files)) {
-        free(path);
-        return NULL;
-    }
-    kji_event_file *file = kji_event_file_new(path, folder->known);
-    if (!file)
-        return NULL;
-    file->folder = folder;
-    memmove(folder->files + at + 1, folder->files + at,
-            (folder->n_files - at) * sizeof *folder->files);
-    folder->files[at] = file;
-    folder->n_files++;
-    dir->n_files++;
-    return file;
-}
-
-static void keep_place(kji_event_file *file, const kji_event_file *of)
-{
-    file->path = of->path;
-    file->name = of->name;
-    file->present = of->present;
-    file->dirty = of->dirty;
-    file->listing = of->listing;
-    file->timed_at = of->timed_at;
-    file->due_ms = of->due_ms;
-}
-
-/* The file takes over where the other one is; paths and places in queues stay. */
-static void swap_readings(kji_event_file *file, kji_event_file *other)
-{
-    kji_event_file kept = *file, kept_other = *other;
-    *file = kept_other;
-    *other = kept;
-    keep_place(file, &kept);
-    keep_place(other, &kept_other);
-}
-
-/* A file that is new, but has the inode of one that has gone from the folder, is that one under
- * another name, and goes on where it was. */
-static void inherit(const kji_event_folder *folder, kji_event_file *file)
-{
-    struct stat st = {0};
-    for (size_t k = 0; k < folder->n_files; k++) {
-        kji_event_file *gone = folder->files[k];
-        if (gone->present || gone->ino == 0)
-            continue;
-        if (st.st_ino == 0 && stat(file->path, &st) < 0)
-            return;
-        if (gone->ino == st.st_ino && gone->dev == st.st_dev) {
-            swap_readings(file, gone);
-            return;
-        }
-    }
-}
-
-static void set_present(kji_event_dir *dir, kji_event_file *file)
-{
-    if (!file->present)
-        kji_event_queue_add(&dir->queue, file);
-    file->present = true;
-}
-
 static void set_polled(kji_event_dir *dir, kji_event_folder *folder)
 {
     bool polled = folder->present &&
@@ -315,7 +219,7 @@ static int make_subfolder(kji_event_dir *dir, kji_event_folder *parent, char *pa
  * known by this name may be another one. */
 static int take_subfolder(kji_event_dir *dir, kji_event_folder *parent, const char *name, bool came)
 {
-    KJI_CLEANUP(kji_freep) char *path = join(parent->path, name);
+    KJI_CLEANUP(kji_freep) char *path = kji_path_below(parent->path, name);
     if (!path)
         return KJ_EMEM;
     size_t root_size = strlen(dir->root);
@@ -336,7 +240,7 @@ static int take_subfolder(kji_event_dir *dir, kji_event_folder *parent, const ch
 /* The same for a link, which only counts when it leads to a folder that is not known. */
 static int follow_link(kji_event_dir *dir, kji_event_folder *parent, const char *name)
 {
-    KJI_CLEANUP(kji_freep) char *path = join(parent->path, name);
+    KJI_CLEANUP(kji_freep) char *path = kji_path_below(parent->path, name);
     struct stat st;
     if (!path)
         return KJ_EMEM;
@@ -356,7 +260,7 @@ static int restore_folder(kji_event_dir *dir, kji_event_folder *parent, const ch
     *ret_folder = kji_folder_table_find(&dir->table, part);
     if (*ret_folder)
         return 0;
-    char *path = join(dir->root, part);
+    char *path = kji_path_below(dir->root, part);
     return path ? make_subfolder(dir, parent, path, ret_folder) : KJ_EMEM;
 }
 
@@ -382,10 +286,10 @@ kji_event_file *kji_event_dir_restore(kji_event_dir *dir, const char *run, const
             break;
     }
     kji_event_file *file;
-    size_t at = find_file(folder, folder->n_files, name, &file);
+    size_t at = kji_folder_find_file(folder, folder->n_files, name, &file);
     if (file || at < folder->n_files || strchr(name, '/') || !is_wanted(dir, name))
         return NULL;
-    file = add_file(dir, folder, at, name);
+    file = kji_folder_add_file(dir, folder, at, name);
     folder->n_sorted = folder->n_files;
     *ret_r = file ? 0 : KJ_EMEM;
     return file;
@@ -404,7 +308,7 @@ static enum entry entry_of_mode(mode_t mode)
 /* What a name in the folder is, and behind a link, what that leads to. */
 static enum entry look_at_name(const kji_event_folder *folder, const char *name, bool behind)
 {
-    KJI_CLEANUP(kji_freep) char *path = join(folder->path, name);
+    KJI_CLEANUP(kji_freep) char *path = kji_path_below(folder->path, name);
     struct stat st;
     if (!path || (behind ? stat(path, &st) : lstat(path, &st)) < 0)
         return ENTRY_MISSING;
@@ -433,29 +337,6 @@ static bool is_file_link(kji_event_dir *dir, kji_event_folder *folder, const cha
     return true;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const kji_event_file *x = *(kji_event_file *const *)a, *y = *(kji_event_file *const *)b;
-    return strcmp(x->name, y->name);
-}
-
-/* The files that were appended come where they belong; one that was listed twice counts once. */
-static void settle_files(kji_event_dir *dir, kji_event_folder *folder)
-{
-    size_t n = 0;
-    qsort(folder->files, folder->n_files, sizeof *folder->files, by_name);
-    for (size_t k = 0; k < folder->n_files; k++) {
-        kji_event_file *file = folder->files[k];
-        if (n > 0 && strcmp(folder->files[n - 1]->name, file->name) == 0) {
-            kji_event_file_free(file);
-            dir->n_files--;
-        } else {
-            folder->files[n++] = file;
-        }
-    }
-    folder->n_files = folder->n_sorted = n;
-}
-
 /* A name that a listing told; new files are appended behind the `n_sorted` known ones. */
 static int take_entry(kji_event_dir *dir, kji_event_folder *folder, const char *name,
                       enum entry entry)
@@ -466,9 +347,9 @@ static int take_entry(kji_event_dir *dir, kji_event_folder *folder, const char *
                             : entry != ENTRY_FILE || !is_wanted(dir, name))
         return 0;
     kji_event_file *file;
-    find_file(folder, folder->n_sorted, name, &file);
+    kji_folder_find_file(folder, folder->n_sorted, name, &file);
     if (!file)
-        file = add_file(dir, folder, folder->n_files, name);
+        file = kji_folder_add_file(dir, folder, folder->n_files, name);
     if (!file)
         return KJ_EMEM;
     file->listing = folder->listing;
@@ -547,29 +428,6 @@ static void note_folder(kji_event_dir *dir, kji_event_folder *folder, const stru
     folder->listing++;
 }
 
-/* After a listing: new files come where they belong, those that it did not tell have gone. */
-static void note_files(kji_event_dir *dir, kji_event_folder *folder, bool whole)
-{
-    size_t n_gone = 0;
-    if (folder->n_files > folder->n_sorted)
-        settle_files(dir, folder);
-    for (size_t k = 0; k < folder->n_files; k++) {
-        kji_event_file *file = folder->files[k];
-        if (file->listing != folder->listing) {
-            n_gone++;
-            file->present = file->present && !whole;
-        }
-    }
-    for (size_t k = 0; k < folder->n_files; k++) {
-        kji_event_file *file = folder->files[k];
-        if (file->listing != folder->listing)
-            continue;
-        if (file->ino == 0 && n_gone > 0 && n_gone <= MAX_RENAMED)
-            inherit(folder, file);
-        set_present(dir, file);
-    }
-}
-
 static int list(kji_event_dir *dir, kji_event_folder *folder, kj_error *err)
 {
     KJI_CLEANUP(kji_closep) int fd = open_folder(folder);
@@ -589,7 +447,7 @@ static int list(kji_event_dir *dir, kji_event_folder *folder, kj_error *err)
     note_folder(dir, folder, &st);
     int r = read_entries(dir, folder, fd, take_entry);
     folder->incomplete = folder->incomplete || r != 0;
-    note_files(dir, folder, r == 0);
+    kji_folder_note_files(dir, folder, r == 0);
     set_polled(dir, folder);
     return r < 0 ? kji_fail_memory(err) : 0;
 }
@@ -603,15 +461,15 @@ static int follow_links(kji_event_dir *dir, kji_event_folder *folder)
 static int take_file(kji_event_dir *dir, kji_event_folder *folder, const char *name)
 {
     kji_event_file *file;
-    size_t at = find_file(folder, folder->n_files, name, &file);
+    size_t at = kji_folder_find_file(folder, folder->n_files, name, &file);
     if (!file)
-        file = add_file(dir, folder, at, name);
+        file = kji_folder_add_file(dir, folder, at, name);
     if (!file)
         return KJ_EMEM;
     folder->n_sorted = folder->n_files;
     if (file->ino == 0)
-        inherit(folder, file);
-    set_present(dir, file);
+        kji_folder_inherit(folder, file);
+    kji_folder_set_present(dir, file);
     kji_event_queue_add(&dir->queue, file);
     return 0;
 }
@@ -621,7 +479,7 @@ static int take_name(kji_event_dir *dir, kji_event_folder *folder, const char *n
 {
     enum entry entry = look_at_name(folder, name, false);
     kji_event_file *file;
-    find_file(folder, folder->n_files, name, &file);
+    kji_folder_find_file(folder, folder->n_files, name, &file);
     if (file && entry != ENTRY_FILE && entry != ENTRY_LINK)
         file->present = false;
     if (entry == ENTRY_FOLDER)
@@ -645,7 +503,7 @@ static void take_folder_event(kji_event_dir *dir, kji_event_folder *folder,
     if (event->len == 0)
         return;
     kji_event_file *file;
-    find_file(folder, folder->n_files, event->name, &file);
+    kji_folder_find_file(folder, folder->n_files, event->name, &file);
     if (event->mask & CAME_OR_WENT ? true : !file && is_wanted(dir, event->name))
         dir->no_memory = take_name(dir, folder, event->name) < 0 || dir->no_memory;
     else if (file)
