@@ -46,7 +46,7 @@ struct csv {
 
 static int csv_split(const char *rest, char **ret_where, char **ret_tag, kj_error *err)
 {
-    return kji_line_file_split_tag(rest, syntax, "column", ret_where, ret_tag, err);
+    return kji_spec_split_tag(rest, "file", syntax, "column", ret_where, ret_tag, err);
 }
 
 static kji_cell name_of(const struct csv *csv, size_t k)

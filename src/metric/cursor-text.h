@@ -38,6 +38,9 @@ kji_cursor_items kji_cursor_items_of(struct json_object *array);
 /* Whether there is another one; none after a failure. */
 bool kji_cursor_more(const kji_cursor_items *items);
 
+/* For `limit`, of offsets and counts of what a file holds: they can be added up. */
+#define KJI_OFFSET_LIMIT ((uint64_t)INT64_MAX / 4)
+
 uint64_t kji_cursor_take_uint(kji_cursor_items *items, uint64_t limit);
 /* For free, with a NUL behind it; NULL after a failure. Names without bytes of 0 only, when
  * ret_size is NULL. */

@@ -10,9 +10,6 @@
 
 #include <string.h>
 
-/* So that offsets can be added up. */
-static const uint64_t OFFSET_LIMIT = INT64_MAX / 4;
-
 static void save_ranges(const kji_event_file *file, kji_strbuf *to)
 {
     kji_cursor_open_numbers(to);
@@ -66,9 +63,9 @@ void kji_event_file_save(const kji_event_file *file, kji_strbuf *to)
 static void restore_range(kji_event_file *file, kji_cursor_numbers *numbers)
 {
     kji_cursor_items *items = numbers->items;
-    kji_damage_range range = {.begin = kji_cursor_next_uint(numbers, OFFSET_LIMIT)};
-    range.end = kji_cursor_next_uint(numbers, OFFSET_LIMIT);
-    range.record = kji_cursor_next_uint(numbers, OFFSET_LIMIT);
+    kji_damage_range range = {.begin = kji_cursor_next_uint(numbers, KJI_OFFSET_LIMIT)};
+    range.end = kji_cursor_next_uint(numbers, KJI_OFFSET_LIMIT);
+    range.record = kji_cursor_next_uint(numbers, KJI_OFFSET_LIMIT);
     range.kind = (enum kj_damage_kind)kji_cursor_next_uint(numbers, KJ_DAMAGE_UNREADABLE);
     uint64_t behind = file->n_ranges ? file->ranges[file->n_ranges - 1].end : 0;
     kji_cursor_expect(items,
@@ -90,18 +87,18 @@ static void restore_numbers(kji_event_file *file, kji_cursor_items *items)
     kji_cursor_numbers numbers = kji_cursor_take_numbers(items);
     file->dev = kji_cursor_next_uint(&numbers, UINT64_MAX);
     file->ino = kji_cursor_next_uint(&numbers, UINT64_MAX);
-    file->size = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
+    file->size = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
     file->mtime_ns = kji_cursor_next_int(&numbers);
-    mark->committed = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
-    mark->values_done = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
-    mark->records = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
-    mark->points = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
-    mark->skipped_records = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
-    mark->skipped_bytes = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
+    mark->committed = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
+    mark->values_done = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
+    mark->records = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
+    mark->points = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
+    mark->skipped_records = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
+    mark->skipped_bytes = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
     mark->generation = (uint32_t)kji_cursor_next_uint(&numbers, UINT32_MAX);
-    mark->head_offset = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
-    mark->last_offset = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
-    mark->last_end = kji_cursor_next_uint(&numbers, OFFSET_LIMIT);
+    mark->head_offset = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
+    mark->last_offset = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
+    mark->last_end = kji_cursor_next_uint(&numbers, KJI_OFFSET_LIMIT);
     kji_cursor_expect_last(&numbers);
 }
 

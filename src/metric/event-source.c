@@ -44,31 +44,16 @@ struct events {
     int64_t look_ns; /* what a look at one file costs, as measured */
 };
 
+static const char syntax[] = "events:FOLDER[:TAG]";
+
 static int events_split(const char *rest, char **ret_where, char **ret_tag, kj_error *err)
 {
-    KJI_CLEANUP(kji_freep) char *where = malloc(strlen(rest) + 1);
-    if (!where)
-        return kji_fail_memory(err);
-    size_t size = 0;
-    for (; *rest && *rest != ':'; rest++) {
-        if (rest[0] == '\\' && (rest[1] == ':' || rest[1] == '\\'))
-            rest++;
-        where[size++] = *rest;
-    }
-    while (size > 1 && where[size - 1] == '/')
-        size--;
-    where[size] = 0;
-    if (size == 0)
-        return kji_fail(err, KJ_EARG, "no folder given; expected events:FOLDER[:TAG]");
-    const char *tag = *rest ? rest + 1 : "*";
-    if (!*tag)
-        return kji_fail(err, KJ_EARG,
-                        "empty tag; leave the last colon out, or write * for all tags");
-    char *copy = NULL;
-    if (strcmp(tag, "*") != 0 && !(copy = strdup(tag)))
-        return kji_fail_memory(err);
-    *ret_tag = copy;
-    *ret_where = kji_take(&where);
+    int r = kji_spec_split_tag(rest, "folder", syntax, "tag", ret_where, ret_tag, err);
+    if (r < 0)
+        return r;
+    size_t size = strlen(*ret_where);
+    while (size > 1 && (*ret_where)[size - 1] == '/')
+        (*ret_where)[--size] = 0;
     return 0;
 }
 
@@ -324,7 +309,7 @@ static void events_restore(void *instance, kji_cursor_items *items)
 const kji_source_kind kji_source_events = {
     .size = sizeof(kji_source_kind),
     .name = "events",
-    .syntax = "events:FOLDER[:TAG]",
+    .syntax = syntax,
     .instance_size = sizeof(struct events),
     .split = events_split,
     .open = events_open,

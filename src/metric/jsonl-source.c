@@ -24,7 +24,7 @@ struct jsonl {
 
 static int jsonl_split(const char *rest, char **ret_where, char **ret_tag, kj_error *err)
 {
-    return kji_line_file_split_tag(rest, syntax, "field", ret_where, ret_tag, err);
+    return kji_spec_split_tag(rest, "file", syntax, "field", ret_where, ret_tag, err);
 }
 
 /* The run of an object; NULL when there are too many, or no memory. */

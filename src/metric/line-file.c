@@ -20,49 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* So that offsets can be added up. */
-static const uint64_t OFFSET_LIMIT = INT64_MAX / 4;
-
-enum { MAX_WARNINGS = 10, MAX_DAMAGE = 1000, INPUT_READS = 16 };
-
-int kji_line_file_split(const char *text, const char *syntax, char **ret_file,
-                        const char **ret_rest, kj_error *err)
-{
-    KJI_CLEANUP(kji_freep) char *file = malloc(strlen(text) + 1);
-    if (!file)
-        return kji_fail_memory(err);
-    size_t size = 0;
-    for (; *text && *text != ':'; text++) {
-        if (text[0] == '\\' && (text[1] == ':' || text[1] == '\\'))
-            text++;
-        file[size++] = *text;
-    }
-    file[size] = 0;
-    if (size == 0)
-        return kji_fail(err, KJ_EARG, "no file given; expected %s", syntax);
-    *ret_file = kji_take(&file);
-    *ret_rest = *text ? text + 1 : NULL;
-    return 0;
-}
-
-int kji_line_file_split_tag(const char *text, const char *syntax, const char *field,
-                            char **ret_file, char **ret_tag, kj_error *err)
-{
-    KJI_CLEANUP(kji_freep) char *file = NULL;
-    const char *tag;
-    int r = kji_line_file_split(text, syntax, &file, &tag, err);
-    if (r < 0)
-        return r;
-    if (tag && !*tag)
-        return kji_fail(err, KJ_EARG,
-                        "empty %s; leave the last colon out, or write * for all of them", field);
-    char *copy = NULL;
-    if (tag && strcmp(tag, "*") != 0 && !(copy = strdup(tag)))
-        return kji_fail_memory(err);
-    *ret_tag = copy;
-    *ret_file = kji_take(&file);
-    return 0;
-}
+enum { MAX_WARNINGS = 10, INPUT_READS = 16 };
 
 static char *folder_of(const char *path)
 {
@@ -119,11 +77,6 @@ void kji_line_file_done(kji_line_file *file)
     free(file->path);
 }
 
-static uint64_t committed(const kji_line_file *file)
-{
-    return file->offset - (file->to - file->from) - file->lines.n_bytes;
-}
-
 static void tell(kji_line_file *file, const char *what, const char *format, va_list args)
 {
     char text[300];
@@ -144,17 +97,17 @@ void kji_line_file_warn(kji_line_file *file, const char *format, ...)
     va_end(args);
 }
 
-/* More than MAX_DAMAGE ranges, or no memory for one: it is only counted. */
+/* More than KJI_LINE_DAMAGE ranges, or no memory for one: it is only counted. */
 static void add_damage(kji_line_file *file, enum kj_damage_kind kind)
 {
     file->skipped_records++;
     file->skipped_bytes += file->lines.n_bytes;
     file->stats->skipped_records++;
     file->stats->skipped_bytes += file->lines.n_bytes;
-    if (file->n_damage >= MAX_DAMAGE || !kji_reserve(&file->damage, &file->damage_capacity,
-                                                     file->n_damage + 1, sizeof *file->damage))
+    if (file->n_damage >= KJI_LINE_DAMAGE || !kji_reserve(&file->damage, &file->damage_capacity,
+                                                          file->n_damage + 1, sizeof *file->damage))
         return;
-    uint64_t begin = committed(file);
+    uint64_t begin = kji_line_file_committed(file);
     file->damage[file->n_damage++] = (kji_line_damage){kind, file->generation, begin,
                                                        begin + file->lines.n_bytes, file->n_lines};
 }
@@ -459,87 +412,6 @@ void kji_line_file_again(kji_line_file *file)
     file->again = !file->is_piped;
 }
 
-static void save_mark(const kji_line_file *file, kji_strbuf *to)
-{
-    bool pending = file->mark.pending;
-    kji_cursor_put_uint(to, pending ? file->mark.end : file->offset);
-    kji_cursor_put_uint(to, pending ? file->mark.head_size : file->head_size);
-    kji_cursor_put_uint(to, pending ? file->mark.tail_size : file->tail_size);
-    kji_cursor_put_uint(to, pending ? file->mark.head_hash : kji_hash(file->head, file->head_size));
-    kji_cursor_put_uint(to, pending ? file->mark.tail_hash : kji_hash(file->tail, file->tail_size));
-}
-
-void kji_line_file_save(const kji_line_file *file, kji_strbuf *to)
-{
-    kji_cursor_open(to);
-    kji_cursor_put_uint(to, committed(file));
-    kji_cursor_put_uint(to, file->in_use ? file->batch.next : file->skip_points);
-    kji_cursor_put_uint(to, file->n_lines);
-    kji_cursor_put_uint(to, file->n_points);
-    kji_cursor_put_uint(to, file->skipped_records);
-    kji_cursor_put_uint(to, file->skipped_bytes);
-    kji_cursor_put_uint(to, file->generation);
-    save_mark(file, to);
-    for (size_t k = 0; k < file->n_damage; k++) {
-        kji_cursor_put_uint(to, file->damage[k].kind);
-        kji_cursor_put_uint(to, file->damage[k].generation);
-        kji_cursor_put_uint(to, file->damage[k].begin);
-        kji_cursor_put_uint(to, file->damage[k].end);
-        kji_cursor_put_uint(to, file->damage[k].record);
-    }
-    kji_cursor_close(to);
-}
-
-static void restore_mark(kji_line_file *file, kji_cursor_items *items)
-{
-    file->mark.end = kji_cursor_take_uint(items, OFFSET_LIMIT);
-    file->mark.head_size = kji_cursor_take_uint(items, KJI_LINE_HEAD);
-    file->mark.tail_size = kji_cursor_take_uint(items, KJI_LINE_TAIL);
-    file->mark.head_hash = kji_cursor_take_uint(items, UINT64_MAX);
-    file->mark.tail_hash = kji_cursor_take_uint(items, UINT64_MAX);
-    file->mark.pending = file->offset > 0;
-    kji_cursor_expect(items,
-                      file->offset <= file->mark.end && file->mark.tail_size <= file->mark.end,
-                      "an offset that cannot be");
-}
-
-static void restore_damage(kji_line_file *file, kji_cursor_items *items)
-{
-    kji_line_damage range = {0};
-    range.kind = (uint32_t)kji_cursor_take_uint(items, KJ_DAMAGE_UNREADABLE);
-    range.generation = (uint32_t)kji_cursor_take_uint(items, UINT32_MAX);
-    range.begin = kji_cursor_take_uint(items, OFFSET_LIMIT);
-    range.end = kji_cursor_take_uint(items, OFFSET_LIMIT);
-    range.record = kji_cursor_take_uint(items, OFFSET_LIMIT);
-    kji_cursor_expect(items, range.begin <= range.end && file->n_damage < MAX_DAMAGE,
-                      "damage that cannot be");
-    if (items->wrong)
-        return;
-    if (kji_reserve(&file->damage, &file->damage_capacity, file->n_damage + 1,
-                    sizeof *file->damage))
-        file->damage[file->n_damage++] = range;
-    else
-        items->wrong = kji_cursor_no_memory;
-}
-
-/* A pipe goes on where it is. */
-void kji_line_file_restore(kji_line_file *file, kji_cursor_items *items)
-{
-    kji_cursor_items own = kji_cursor_take_array(items);
-    file->offset = kji_cursor_take_uint(&own, OFFSET_LIMIT);
-    file->skip_points = kji_cursor_take_uint(&own, OFFSET_LIMIT);
-    file->n_lines = kji_cursor_take_uint(&own, OFFSET_LIMIT);
-    file->n_points = kji_cursor_take_uint(&own, OFFSET_LIMIT);
-    file->skipped_records = kji_cursor_take_uint(&own, OFFSET_LIMIT);
-    file->skipped_bytes = kji_cursor_take_uint(&own, OFFSET_LIMIT);
-    file->generation = (uint32_t)kji_cursor_take_uint(&own, UINT32_MAX);
-    restore_mark(file, &own);
-    while (kji_cursor_more(&own))
-        restore_damage(file, &own);
-    if (own.wrong)
-        items->wrong = own.wrong;
-}
-
 static enum kj_damage_kind state_of(const kji_line_file *file)
 {
     if (file->told)
@@ -559,7 +431,7 @@ int kji_line_file_list(const kji_line_file *file, kj_file_fn fn, void *userdata)
                                .run = file->root->name,
                                .path = file->path,
                                .file_size = (uint64_t)file->last.st_size,
-                               .committed = committed(file),
+                               .committed = kji_line_file_committed(file),
                                .records = file->n_lines,
                                .points = file->n_points,
                                .skipped_records = file->skipped_records,
@@ -588,7 +460,7 @@ int kji_line_file_list_damage(const kji_line_file *file, kj_damage_fn fn, void *
     if (!file->lines.started)
         return 0;
     damage.kind = KJ_DAMAGE_PARTIAL;
-    damage.begin = committed(file);
+    damage.begin = kji_line_file_committed(file);
     damage.end = damage.begin + file->lines.n_bytes;
     damage.record = file->n_lines;
     damage.generation = file->generation;

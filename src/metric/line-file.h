@@ -16,6 +16,8 @@
 
 enum { KJI_LINE_HEAD = 4096, KJI_LINE_TAIL = 256, KJI_LINE_BUFFER = 64 << 10 };
 
+enum { KJI_LINE_DAMAGE = 1000 }; /* ranges that are kept of a file */
+
 typedef struct kji_line_file kji_line_file;
 
 typedef struct kji_line_user {
@@ -85,18 +87,6 @@ struct kji_line_file {
     char buffer[KJI_LINE_BUFFER];
 };
 
-/*
- * Takes FILE off the front of "FILE[:REST]", for free: it ends at the first colon that has no
- * backslash before it; \: and \\ stand for themselves. *ret_rest is behind that colon, or NULL.
- * KJ_EARG when it is empty.
- */
-int kji_line_file_split(const char *text, const char *syntax, char **ret_file,
-                        const char **ret_rest, kj_error *err);
-
-/* The split slot of sources that are NAME:FILE[:TAG]; `field` is what TAG is called there. */
-int kji_line_file_split_tag(const char *text, const char *syntax, const char *field,
-                            char **ret_file, char **ret_tag, kj_error *err);
-
 int kji_line_file_init(kji_line_file *file, const char *path, const kji_source_context *context,
                        enum kji_cut cut, const kji_line_user *user, kj_error *err);
 void kji_line_file_done(kji_line_file *file);
@@ -114,6 +104,12 @@ void kji_line_file_warn(kji_line_file *file, const char *format, ...)
 
 /* All that was read is read again from the beginning, after this line. */
 void kji_line_file_again(kji_line_file *file);
+
+/* Offset behind the last line that was used or skipped. */
+static inline uint64_t kji_line_file_committed(const kji_line_file *file)
+{
+    return file->offset - (file->to - file->from) - file->lines.n_bytes;
+}
 
 /* Within the slots of these names. The user's own state belongs to the line at which the file is
  * taken up again, which is the one in use (file->in_use). */

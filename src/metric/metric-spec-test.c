@@ -76,7 +76,7 @@ static void test_bad_specs(void **state)
         {"events:", "metric \"events:\": no folder given; expected events:FOLDER[:TAG]"},
         {"events::loss", "metric \"events::loss\": no folder given; expected events:FOLDER[:TAG]"},
         {"events:logs:", "metric \"events:logs:\": empty tag; leave the last colon out, or write * "
-                         "for all tags"},
+                         "for all of them"},
         {"stdout:loss=(.*)", "metric \"stdout:loss=(.*)\": a pattern stands between slashes; "
                              "expected stdout:/PATTERN/"},
         {"stdout:/", "metric \"stdout:/\": a pattern stands between slashes; expected "

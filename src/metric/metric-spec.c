@@ -50,6 +50,45 @@ int kji_spec_parse(const char *text, kji_spec *ret_spec, kj_error *err)
     return 0;
 }
 
+int kji_spec_split_where(const char *text, const char *what, const char *syntax, char **ret_where,
+                         const char **ret_rest, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *where = malloc(strlen(text) + 1);
+    if (!where)
+        return kji_fail_memory(err);
+    size_t size = 0;
+    for (; *text && *text != ':'; text++) {
+        if (text[0] == '\\' && (text[1] == ':' || text[1] == '\\'))
+            text++;
+        where[size++] = *text;
+    }
+    where[size] = 0;
+    if (size == 0)
+        return kji_fail(err, KJ_EARG, "no %s given; expected %s", what, syntax);
+    *ret_where = kji_take(&where);
+    *ret_rest = *text ? text + 1 : NULL;
+    return 0;
+}
+
+int kji_spec_split_tag(const char *text, const char *what, const char *syntax, const char *field,
+                       char **ret_where, char **ret_tag, kj_error *err)
+{
+    KJI_CLEANUP(kji_freep) char *where = NULL;
+    const char *tag;
+    int r = kji_spec_split_where(text, what, syntax, &where, &tag, err);
+    if (r < 0)
+        return r;
+    if (tag && !*tag)
+        return kji_fail(err, KJ_EARG,
+                        "empty %s; leave the last colon out, or write * for all of them", field);
+    char *copy = NULL;
+    if (tag && strcmp(tag, "*") != 0 && !(copy = strdup(tag)))
+        return kji_fail_memory(err);
+    *ret_tag = copy;
+    *ret_where = kji_take(&where);
+    return 0;
+}
+
 void kji_spec_done(kji_spec *spec)
 {
     free(spec->where);

@@ -49,8 +49,7 @@ typedef struct kji_source_kind {
     int (*step)(void *instance, kji_sink *sink, bool finished, kj_error *err);
 
     /* Brings the figures up to date that are not counted as they happen (files, runs,
-     * waiting_files).
-     * Mandatory. */
+     * waiting_files). Mandatory. */
     void (*count)(const void *instance, kj_events_stats *stats);
 
     /* For kj_events_list_files. NULL: there are no files. */
@@ -88,9 +87,21 @@ extern const kji_source_kind *const kji_source_kinds[];
 
 enum { KJI_POLL_WITH_INOTIFY_MS = 10000, KJI_POLL_MS = 500 };
 
-/* Poll and grace times as asked for, or the defaults for the file system of `path`. */
+/* Poll and grace times as asked for, or the defaults; `network`: for a network file system. */
 uint32_t kji_source_poll_ms(const kj_events_options *options, const kji_watch *watch, bool network);
 uint32_t kji_source_grace_ms(const kj_events_options *options, bool network);
+
+/*
+ * Takes WHERE off the front of "WHERE[:REST]", for free: it ends at the first colon that has no
+ * backslash before it; \: and \\ stand for themselves. *ret_rest is behind that colon, or NULL.
+ * KJ_EARG when it is empty: `what` ("file") says what it should be.
+ */
+int kji_spec_split_where(const char *text, const char *what, const char *syntax, char **ret_where,
+                         const char **ret_rest, kj_error *err);
+
+/* The split slot of sources that are NAME:WHERE[:TAG]; `field` is what TAG is called there. */
+int kji_spec_split_tag(const char *text, const char *what, const char *syntax, const char *field,
+                       char **ret_where, char **ret_tag, kj_error *err);
 
 int kji_spec_parse(const char *text, kji_spec *ret_spec, kj_error *err);
 void kji_spec_done(kji_spec *spec);

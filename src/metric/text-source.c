@@ -49,7 +49,7 @@ static int take_apart(const char *rest, char **ret_path, char **ret_pattern, kj_
 {
     KJI_CLEANUP(kji_freep) char *path = NULL;
     const char *pattern;
-    int r = kji_line_file_split(rest, text_syntax, &path, &pattern, err);
+    int r = kji_spec_split_where(rest, "file", text_syntax, &path, &pattern, err);
     if (r >= 0)
         r = check_pattern(pattern, text_syntax, ret_pattern, err);
     if (r >= 0)

@@ -73,7 +73,7 @@ struct trainer {
 
 static int trainer_split(const char *rest, char **ret_where, char **ret_tag, kj_error *err)
 {
-    int r = kji_line_file_split_tag(rest, syntax, "key", ret_where, ret_tag, err);
+    int r = kji_spec_split_tag(rest, "file", syntax, "key", ret_where, ret_tag, err);
     if (r < 0)
         return r;
     size_t size = strlen(*ret_where);
