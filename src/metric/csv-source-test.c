@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files.h"
 #include "lines-place.h"
+#include "mem.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -70,7 +71,7 @@ static void test_bad_rows(void **state)
 static void test_a_quote_that_is_never_closed(void **state)
 {
     (void)state;
-    static char text[(1 << 20) + 100];
+    KJI_CLEANUP(kji_freep) char *text = malloc((1 << 20) + 100);
     size_t size = (size_t)sprintf(text, "step,loss\n1,\"");
     memset(text + size, '\n', 1 << 20);
     strcpy(text + size + (1 << 20), "2,0.5\n3,0.25\n");

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lines-place.h"
+#include "mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void check(const char *text, const char *expected)
@@ -161,7 +163,7 @@ static void test_files_and_ranges_of_damage(void **state)
 static void test_deep_and_long_lines(void **state)
 {
     (void)state;
-    static char line[(2 << 20) + 100];
+    KJI_CLEANUP(kji_freep) char *line = malloc((2 << 20) + 100);
     size_t size = (size_t)sprintf(line, "{\"text\":\"");
     memset(line + size, 'x', 2 << 20);
     strcpy(line + size + (2 << 20), "\",\"loss\":1}\n{\"loss\":2}\n");
