@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     MAX_DEPTH = 64,
@@ -81,31 +82,49 @@ static void set_dirty(kji_event_dir *dir, kji_event_folder *folder)
     folder->dirty = true;
 }
 
-/* Takes a path to one file apart, into its folder and its name. */
-static bool take_root(kji_event_dir *dir, const char *root)
+/* The path to one file is taken apart, into its folder and its name. */
+static bool split_root(kji_event_dir *dir)
 {
-    struct stat st;
-    dir->root = strdup(root);
-    if (!dir->root || stat(root, &st) < 0 || !S_ISREG(st.st_mode))
-        return dir->root;
     char *slash = strrchr(dir->root, '/');
-    dir->only = strdup(slash ? slash + 1 : root);
+    dir->only = strdup(slash ? slash + 1 : dir->root);
+    if (!dir->only)
+        return false;
     if (slash)
         slash[slash == dir->root] = 0;
     else
         strcpy(dir->root, ".");
-    return dir->only;
+    return true;
 }
 
 int kji_event_dir_init(kji_event_dir *dir, const char *root, kji_watch *watch, kj_error *err)
 {
-    *dir = (kji_event_dir){.watch = watch, .parent_wd = -1};
-    char *path = take_root(dir, root) ? strdup(dir->root) : NULL;
+    struct stat st;
+    *dir = (kji_event_dir){.watch = watch, .parent_wd = -1, .root = strdup(root)};
+    bool is_file = stat(root, &st) == 0 && S_ISREG(st.st_mode);
+    char *path = NULL;
+    if (dir->root && (!is_file || split_root(dir)))
+        path = strdup(dir->root);
     kji_event_folder *folder = path ? add_folder(dir, path, 0) : NULL;
     if (!folder || !kji_folder_table_settle(&dir->table))
         return kji_fail_memory(err);
     set_dirty(dir, folder);
     return 0;
+}
+
+/* What was not there when it was named turns out to be one file. */
+static bool become_file(kji_event_dir *dir)
+{
+    if (!split_root(dir))
+        return false;
+    strcpy(dir->table.folders[0]->path, dir->root); /* which has become shorter */
+    return true;
+}
+
+/* Nobody knows yet whether it is a folder or a file. */
+static bool is_open_what(const kji_event_dir *dir)
+{
+    return !dir->only && dir->table.n_folders == 1 && dir->n_files == 0 &&
+           dir->table.folders[0]->ino == 0;
 }
 
 /* One file that was named is an event file, whatever its name. */
@@ -269,6 +288,14 @@ static bool is_component(const char *name, size_t size)
     return size > 0 && !(size <= 2 && strncmp(name, "..", size) == 0);
 }
 
+/* Whether the last part of the root's path is this name, and nothing is there now: then a cursor
+ * means the file itself. */
+static bool names_root(const kji_event_dir *dir, const char *name)
+{
+    const char *slash = strrchr(dir->root, '/');
+    return strcmp(slash ? slash + 1 : dir->root, name) == 0 && access(dir->root, F_OK) < 0;
+}
+
 kji_event_file *kji_event_dir_restore(kji_event_dir *dir, const char *run, const char *name,
                                       int *ret_r)
 {
@@ -284,6 +311,10 @@ kji_event_file *kji_event_dir_restore(kji_event_dir *dir, const char *run, const
             return NULL;
         if (!run[end])
             break;
+    }
+    if (is_open_what(dir) && names_root(dir, name) && !become_file(dir)) {
+        *ret_r = KJ_EMEM;
+        return NULL;
     }
     kji_event_file *file;
     size_t at = kji_folder_find_file(folder, folder->n_files, name, &file);
@@ -414,7 +445,7 @@ static int cannot_list(kji_event_dir *dir, kji_event_folder *folder, kj_error *e
 static void note_folder(kji_event_dir *dir, kji_event_folder *folder, const struct stat *st)
 {
     const kji_event_folder *root = dir->table.folders[0];
-    int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+    int64_t mtime_ns = kji_event_mtime_ns(st);
     int64_t now = kji_monotonic_ms();
     if (mtime_ns != folder->mtime_ns)
         folder->settled_ms = now + MTIME_DOUBT_MS;
@@ -523,19 +554,25 @@ static void take_event(void *userdata, const struct inotify_event *event)
         take_folder_event(dir, dir->by_wd[event->wd], event);
 }
 
-/* While the root is absent, what is above it is watched. */
-static void watch_root(kji_event_dir *dir)
+/* While the root is absent, what is above it is watched. false when memory is gone. */
+static bool watch_root(kji_event_dir *dir)
 {
     kji_event_folder *root = dir->table.folders[0];
     if (root->present && dir->parent_wd < 0)
-        return;
+        return true;
     int wd = root->present ? -1 : kji_watch_nearest(dir->watch, dir->root);
     if (dir->parent_wd != wd && dir->parent_wd != root->wd)
         kji_watch_remove(dir->watch, dir->parent_wd);
     dir->parent_wd = wd;
     struct stat st;
-    if (!root->present && stat(dir->root, &st) == 0 && S_ISDIR(st.st_mode))
+    if (root->present || stat(dir->root, &st) < 0)
+        return true;
+    bool is_file = S_ISREG(st.st_mode) && is_open_what(dir);
+    if (is_file && !become_file(dir))
+        return false;
+    if (is_file || S_ISDIR(st.st_mode))
         set_dirty(dir, root);
+    return true;
 }
 
 static int list_all(kji_event_dir *dir, kj_error *err)
@@ -574,7 +611,8 @@ int kji_event_dir_update(kji_event_dir *dir, kj_error *err)
         int r = list_all(dir, err);
         if (r < 0)
             return r;
-        watch_root(dir);
+        if (!watch_root(dir))
+            return kji_fail_memory(err);
         if (dir->n_to_list == 0)
             break;
     }
@@ -601,7 +639,7 @@ void kji_event_dir_look(kji_event_dir *dir, kji_event_folder *folder)
     struct stat st;
     bool changed = stat(folder->path, &st) < 0 || st.st_ino != folder->ino ||
                    st.st_dev != folder->dev ||
-                   st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != folder->mtime_ns;
+                   kji_event_mtime_ns(&st) != folder->mtime_ns;
     bool doubtful = folder->polled && folder->listed_ms < folder->settled_ms;
     bool watchable = folder->wd < 0 && dir->watch->inotify_fd >= 0 && watch_folder(dir, folder) &&
                      folder->wd >= 0;

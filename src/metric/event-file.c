@@ -473,6 +473,11 @@ static bool is_waited_for(struct look *look)
            look->reader->now_ms - look->file->since_ms < (int64_t)look->reader->grace_ms;
 }
 
+int64_t kji_event_mtime_ns(const struct stat *st)
+{
+    return (int64_t)((uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec);
+}
+
 int64_t kji_event_file_age_ms(int64_t mtime_ns)
 {
     double age = kji_wall_time() * 1e3 - (double)mtime_ns * 1e-6;
@@ -482,7 +487,7 @@ int64_t kji_event_file_age_ms(int64_t mtime_ns)
 static void note_stat(struct look *look, const struct stat *st)
 {
     kji_event_file *file = look->file;
-    int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+    int64_t mtime_ns = kji_event_mtime_ns(st);
     bool replaced = file->ino && (st->st_dev != file->dev || st->st_ino != file->ino);
     look->size = (uint64_t)st->st_size;
     look->changed =
@@ -518,7 +523,7 @@ static bool compare(struct look *look, struct stat *st)
 
 bool kji_event_file_is_as_seen(const kji_event_file *file, const struct stat *st)
 {
-    int64_t mtime_ns = st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+    int64_t mtime_ns = kji_event_mtime_ns(st);
     return st->st_ino == file->ino && st->st_dev == file->dev &&
            (uint64_t)st->st_size == file->size && mtime_ns == file->mtime_ns &&
            file->mark.values_done == 0 && file->mark.committed == file->size;

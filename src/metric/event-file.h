@@ -95,6 +95,9 @@ int kji_event_file_read(kji_event_file *file, kji_event_reader *reader);
 /* Whether it is as it was at the last look, and all of it has been read. */
 bool kji_event_file_is_as_seen(const kji_event_file *file, const struct stat *st);
 
+/* Modulo 2^64: times beyond the year 2262 differ from each other, too. */
+int64_t kji_event_mtime_ns(const struct stat *st);
+
 /* How long ago it was, by a clock that need not be that of the file system. */
 int64_t kji_event_file_age_ms(int64_t mtime_ns);
 

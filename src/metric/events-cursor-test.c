@@ -264,6 +264,25 @@ static void test_what_happened_meanwhile(void **state)
     kji_rows_done(&rows);
 }
 
+/* The source is one file, which is not there when the cursor is read. */
+static void test_one_file_that_was_away(void **state)
+{
+    (void)state;
+    kji_rows rows = {0};
+    append("metrics", 0, 10);
+    kj_events *events = open_with(in_top("metrics"), NULL);
+    kji_rows_drain(events, &rows);
+    assert_int_equal(rename(in_top("metrics"), in_top("away")), 0);
+    events = change_reader(events, in_top("metrics"));
+    kji_rows_drain(events, &rows);
+    assert_int_equal(rename(in_top("away"), in_top("metrics")), 0);
+    append("metrics", 10, 5);
+    kji_rows_await(events, &rows, 30);
+    assert_steps(&rows, 0, 0, 15);
+    kj_events_close(events);
+    kji_rows_done(&rows);
+}
+
 static void test_shorter_than_the_cursor_says(void **state)
 {
     (void)state;
@@ -471,6 +490,7 @@ int main(void)
         TEST(test_wire_cases),
         TEST(test_damaged_files),
         TEST(test_what_happened_meanwhile),
+        TEST(test_one_file_that_was_away),
         TEST(test_shorter_than_the_cursor_says),
         TEST(test_reads_only_what_is_new),
         TEST(test_names_of_any_bytes),

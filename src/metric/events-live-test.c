@@ -92,6 +92,46 @@ static void test_what_appears_later(void **state)
     kji_rows_done(&got);
 }
 
+static void check_file_that_appears_later(const char *name, uint32_t flags, uint32_t poll_ms)
+{
+    kji_rows got = {0};
+    kj_events *source = live_follow(name, flags, poll_ms);
+    assert_int_equal(kj_events_step(source, 0, kji_rows_collect, &got, NULL), 0);
+    live_append(name, 0, 200);
+    kji_rows_await(source, &got, 1);
+    assert_string_equal(got.rows[0].run, ".");
+    live_append(name, 200, live_base_size);
+    kji_rows_await(source, &got, live_base_rows.n);
+    live_assert_all(&got, 1);
+    kj_events_close(source);
+    kji_rows_done(&got);
+}
+
+/* One file that is named before it is there, whatever its name. */
+static void test_file_that_appears_later(void **state)
+{
+    (void)state;
+    check_file_that_appears_later(LIVE_NAME, 0, 3600000);
+    check_file_that_appears_later("metrics", KJ_EVENTS_POLL, 1);
+}
+
+/* Beyond the year 2262, which 64 bits of nanoseconds do not reach. */
+static void test_far_times_of_change(void **state)
+{
+    (void)state;
+    const struct timespec times[2] = {{.tv_sec = INT64_C(1) << 33}, {.tv_sec = INT64_C(1) << 33}};
+    kji_rows got = {0};
+    mkdir(live_path("a"), 0700);
+    live_append("a/" LIVE_NAME, 0, live_base_size);
+    assert_int_equal(utimensat(AT_FDCWD, live_path("a/" LIVE_NAME), times, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, live_path("a"), times, 0), 0);
+    kj_events *source = live_follow("a", 0, 1);
+    kji_rows_await(source, &got, live_base_rows.n);
+    live_assert_all(&got, 1);
+    kj_events_close(source);
+    kji_rows_done(&got);
+}
+
 /* A whole tree that is there in one moment. */
 static void test_tree_moved_in(void **state)
 {
@@ -534,6 +574,8 @@ int main(void)
         LIVE_TEST(test_one_byte_at_a_time),
         LIVE_TEST(test_growth_wakes_the_descriptor),
         LIVE_TEST(test_what_appears_later),
+        LIVE_TEST(test_file_that_appears_later),
+        LIVE_TEST(test_far_times_of_change),
         LIVE_TEST(test_tree_moved_in),
         LIVE_TEST(test_folder_removed_and_made_again),
         LIVE_TEST(test_polling_only),
