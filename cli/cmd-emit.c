@@ -56,6 +56,11 @@ static bool parse_step(const char *text, int64_t *ret_step)
     return end != text && !*end && errno == 0;
 }
 
+static bool is_step(const char *word)
+{
+    return strncmp(word, "step=", 5) == 0;
+}
+
 /* TAG=VALUE, where TAG may hold a "=", too. Its size, or 0. */
 static size_t split_value(const char *word, double *ret_value)
 {
@@ -128,7 +133,7 @@ static bool read_line(char *line, const char **words, size_t *n_words, int64_t *
     *n_words = 0;
     for (char *word = strtok_r(line, " \t\r\n", &rest); word;
          word = strtok_r(NULL, " \t\r\n", &rest)) {
-        if (strncmp(word, "step=", 5) == 0) {
+        if (is_step(word)) {
             *ret_message = "step=N takes a whole number";
             if (!parse_step(word + 5, step))
                 return false;
@@ -184,7 +189,8 @@ static int emit_words(const emitting *to, const char *const *words)
     kj_error err = KJ_ERROR_INIT;
     int r = add_hparams(to, &err);
     for (size_t k = 0; r >= 0 && words[k]; k++)
-        r = add_value(to, words[k], &err);
+        if (!is_step(words[k]))
+            r = add_value(to, words[k], &err);
     for (size_t k = 0; r >= 0 && texts && texts[k]; k++)
         r = add_text(to, texts[k], &err);
     if (r >= 0)
@@ -192,13 +198,25 @@ static int emit_words(const emitting *to, const char *const *words)
     return r < 0 ? cli_fail(&err) : CLI_DONE;
 }
 
-static int check_words(const char *const *words, const char *option, const char *what)
+static int check_pairs(const char *const *words, const char *option, const char *what)
 {
-    double value;
     for (size_t k = 0; words && words[k]; k++) {
         const char *equals = strchr(words[k], '=');
-        if (!equals || equals == words[k] || (!*option && split_value(words[k], &value) == 0))
-            return cli_usage("%s%s: %s", option, words[k], what);
+        if (!equals || equals == words[k])
+            return cli_usage("%s %s: it is %s", option, words[k], what);
+    }
+    return CLI_DONE;
+}
+
+/* TAG=VALUE, and step=N as in a line. */
+static int check_words(const char *const *words, int64_t *step)
+{
+    double value;
+    for (size_t k = 0; words[k]; k++) {
+        if (is_step(words[k]) && !parse_step(words[k] + 5, step))
+            return cli_usage("%s: the step is a whole number", words[k]);
+        if (!is_step(words[k]) && split_value(words[k], &value) == 0)
+            return cli_usage("%s: it is TAG=VALUE, and VALUE a number, nan or inf", words[k]);
     }
     return CLI_DONE;
 }
@@ -213,8 +231,8 @@ static int read_options(emitting *to)
     if (wall_time_text &&
         (!parse_value(wall_time_text, &to->wall_time) || !isfinite(to->wall_time)))
         return cli_usage("--wall-time %s: seconds since 1970", wall_time_text);
-    int status = check_words(texts, "--text ", "it is TAG=TEXT");
-    return status ? status : check_words(hparam_words, "--hparam ", "it is NAME=VALUE");
+    int status = check_pairs(texts, "--text", "TAG=TEXT");
+    return status ? status : check_pairs(hparam_words, "--hparam", "NAME=VALUE");
 }
 
 static int open_writer(emitting *to)
@@ -237,7 +255,7 @@ static int run_emit(int n_words, const char *const *words)
     bool from_stdin = n_words == 1 && strcmp(words[0], "-") == 0;
     int status = read_options(&to);
     if (status == CLI_DONE && !from_stdin)
-        status = check_words(words, "", "it is TAG=VALUE, and VALUE a number, nan or inf");
+        status = check_words(words, &to.step);
     if (status == CLI_DONE && n_words == 0 && !texts && !hparam_words)
         status = cli_usage("nothing to emit");
     if (status == CLI_DONE)
@@ -270,9 +288,10 @@ const cli_command cli_emit = {
     .summary = "write values into TensorBoard event files",
     .description =
         "Appends to one file for each folder and host, which any number of such commands may "
-        "write at the same time. VALUE is a number, nan or inf. Without --step it is step 0.\n\n"
-        "The word - reads lines of standard input: words TAG=VALUE and, where the line has a step "
-        "of its own, step=N. A line without one has the step after that of the line before; the "
+        "write at the same time. VALUE is a number, nan or inf. Without --step N, or the word "
+        "step=N, it is step 0.\n\n"
+        "The word - reads lines of standard input, which have the same words. A line without "
+        "step=N has the step after that of the line before; the "
         "first has --step. Each line is in the file before the next one is read. A line that "
         "cannot be read is told and passed over; the exit status is 1 then.\n\n"
         "TensorBoard takes the first --hparam list of a run, so all of a run's are given at once.",

@@ -164,7 +164,7 @@ static const cli_example examples[] = {
     {"kajitori events logs --format npz -o points.npz", "all points for numpy.load"},
     {"kajitori events logs --tag 'epoch_*' --plot", "charts, with the runs over one another"},
     {"kajitori events logs --verify", "whether all files are whole"},
-    {"kajitori events csv:metrics.csv:val_loss", "the same of another source"},
+    {"kajitori events csv:metrics.csv --tag val_loss", "the points of a column of a table"},
     {NULL, NULL},
 };
 
@@ -177,7 +177,9 @@ const cli_command cli_events = {
         "values. With --tag, --values or --format jsonl, prints points, file by file in the order "
         "in which they were written. A tag that does not exist ends with the nearest of those "
         "that do and exit status 1.\n\nFILE is one event file. SPEC is a source and where it is: "
-        "events:DIR, jsonl:FILE, csv:FILE, text:FILE:/PATTERN/.\n\nNumbers are spelled as short as "
+        "events:DIR[:TAG], jsonl:FILE[:FIELD], csv:FILE[:COLUMN], text:FILE:/PATTERN/ (where FILE "
+        "may "
+        "be - for standard input), trainer:FILE[:KEY].\n\nNumbers are spelled as short as "
         "reads back to the same value. wall_time is seconds since 1970; a table shows local time. "
         "NaN and infinities are strings in JSON.\n\n--verify ends with exit status 1 when "
         "something is damaged, and tells which bytes. A record that is unfinished at the end of a "

@@ -30,7 +30,7 @@ static const char *const tag_columns[] = {"run",        "tag", "count", "first_s
 static int add_tag(void *userdata, const kj_tag_info *tag)
 {
     tag_list *list = userdata;
-    if (!cli_events_wants(tag->run, tag->tag, tag->tag_size))
+    if (!tag->selected || !cli_events_wants(tag->run, tag->tag, tag->tag_size))
         return 0;
     bool repeated = list->last_run && strcmp(list->last_run, tag->run) == 0;
     list->last_run = tag->run;
@@ -268,8 +268,8 @@ static void print_total(struct json_object *total)
 }
 
 static const char *const file_columns[] = {
-    "file",          "bytes",         "records", "points", "skipped_records",
-    "skipped_bytes", "waiting_bytes", "end",     NULL};
+    "bytes", "records", "points", "skipped_records", "skipped_bytes", "waiting_bytes",
+    "end",   "file",    NULL};
 
 static void print_files(struct json_object *files)
 {

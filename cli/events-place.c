@@ -97,7 +97,41 @@ int cli_events_read_all(kj_events *events)
     return r < 0 ? cli_fail(&err) : CLI_DONE;
 }
 
-void cli_events_note_damage(const kj_events *events)
+/* How files end that are not read to their end. */
+typedef struct ends {
+    uint64_t n_damaged, n_unreadable;
+} ends;
+
+static int count_end(void *userdata, const kj_file_info *file)
+{
+    ends *count = userdata;
+    if (!file->present || file->state == KJ_DAMAGE_NONE || file->state == KJ_DAMAGE_PARTIAL)
+        return 0;
+    if (file->state == KJ_DAMAGE_UNREADABLE)
+        count->n_unreadable++;
+    else
+        count->n_damaged++;
+    return 0;
+}
+
+/* `n_waiting` has also the files of sources that list none. A file that cannot be read was told. */
+static void note_waiting(kj_events *events, uint64_t n_waiting)
+{
+    ends count = {.n_damaged = 0};
+    bool finished = cli_events_given.finished;
+    kj_events_list_files(events, count_end, &count);
+    if (count.n_damaged > 0)
+        cli_note("%llu file%s damaged%s", (unsigned long long)count.n_damaged,
+                 count.n_damaged == 1 ? " is" : "s are",
+                 finished ? " up to the end" : "; --finished reads what is behind the damage");
+    uint64_t others = count.n_damaged + count.n_unreadable;
+    uint64_t n_torn = n_waiting > others ? n_waiting - others : 0;
+    if (n_torn > 0)
+        cli_note("%llu file%s an unfinished record at the end%s", (unsigned long long)n_torn,
+                 n_torn == 1 ? " has" : "s have", finished ? "" : " (still being written?)");
+}
+
+void cli_events_note_damage(kj_events *events)
 {
     kj_events_stats stats = {.size = sizeof stats};
     kj_events_get_stats(events, &stats);
@@ -107,9 +141,5 @@ void cli_events_note_damage(const kj_events *events)
     if (stats.skipped_records > 0)
         cli_note("%llu damaged record%s%s skipped", (unsigned long long)stats.skipped_records,
                  stats.skipped_records == 1 ? "" : "s", bytes);
-    if (stats.waiting_files > 0)
-        cli_note("%llu file%s an unfinished record at the end%s",
-                 (unsigned long long)stats.waiting_files,
-                 stats.waiting_files == 1 ? " has" : "s have",
-                 cli_events_given.finished ? "" : " (still being written?)");
+    note_waiting(events, stats.waiting_files);
 }

@@ -57,7 +57,7 @@ static const char *first_missing(const char **words, const bool *found)
 
 /* The names that are nearest to `wanted`, each once. */
 typedef struct nearest {
-    const char *wanted;
+    const char *wanted; /* NULL: the TAG that the SPEC names */
     bool are_runs;
     uint64_t n; /* all that differ from the one before */
     int n_named;
@@ -68,6 +68,8 @@ typedef struct nearest {
 
 static int distance(const char *wanted, const char *name)
 {
+    if (!wanted)
+        return 0;
     int d = cli_distance(wanted, name);
     return strstr(name, wanted) && d > 1 ? 1 : d;
 }
@@ -94,6 +96,8 @@ static void insert_name(nearest *list, char *name, int d)
 static int add_name(void *userdata, const kj_tag_info *tag)
 {
     nearest *list = userdata;
+    if (list->wanted && !tag->selected)
+        return 0;
     bool same_run = list->last_run && strcmp(list->last_run, tag->run) == 0;
     list->last_run = tag->run;
     if (list->are_runs && same_run)
@@ -115,20 +119,20 @@ static int add_name(void *userdata, const kj_tag_info *tag)
 
 static void say_missing(const nearest *list)
 {
-    char text[1000] = "";
+    char text[1000] = "", more[40] = "", wanted[300] = "such tag";
     size_t size = 0;
     uint64_t n_named = 0;
     for (int k = 0; k < list->n_named && size + strlen(list->names[k]) + 3 < sizeof text; k++) {
         size += (size_t)sprintf(text + size, "%s%s", k ? ", " : "", list->names[k]);
         n_named++;
     }
-    char more[40] = "";
     if (list->n > n_named)
         snprintf(more, sizeof more, " and %llu more", (unsigned long long)(list->n - n_named));
+    if (list->wanted)
+        snprintf(wanted, sizeof wanted, "%s '%s'", list->are_runs ? "run" : "tag", list->wanted);
     const char *run = cli_events_given.runs && !list->are_runs ? cli_events_given.runs[0] : NULL;
-    cli_error("%s: no %s '%s'%s%s; there is: %s%s", cli_events_given.place,
-              list->are_runs ? "run" : "tag", list->wanted, run ? " in run " : "", run ? run : "",
-              text, more);
+    cli_error("%s: no %s%s%s; there is: %s%s", cli_events_given.place, wanted,
+              run ? " in run " : "", run ? run : "", text, more);
 }
 
 static int check_place(const kj_events *events)
@@ -142,6 +146,24 @@ static int check_place(const kj_events *events)
     return CLI_FAILED;
 }
 
+static int count_unselected(void *userdata, const kj_tag_info *tag)
+{
+    uint64_t *n = userdata;
+    if (tag->selected)
+        *n = 0;
+    else
+        ++*n;
+    return tag->selected != 0;
+}
+
+/* Whether the SPEC names a TAG that is not there, though others are. */
+static bool misses_its_tag(kj_events *events)
+{
+    uint64_t n_unselected = 0;
+    kj_events_list_tags(events, count_unselected, &n_unselected, NULL);
+    return n_unselected > 0;
+}
+
 int cli_events_check_found(kj_events *events)
 {
     kj_error err = KJ_ERROR_INIT;
@@ -149,7 +171,9 @@ int cli_events_check_found(kj_events *events)
         return CLI_FAILED;
     const char *run = first_missing(cli_events_given.runs, run_found);
     const char *tag = first_missing(cli_events_given.tags, tag_found);
-    if (!run && !tag)
+    if (!run && misses_its_tag(events))
+        tag = NULL;
+    else if (!run && !tag)
         return CLI_DONE;
     nearest list = {.wanted = run ? run : tag, .are_runs = run != NULL};
     if (kj_events_list_tags(events, add_name, &list, &err) < 0)

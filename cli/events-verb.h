@@ -30,8 +30,8 @@ int cli_events_open(uint32_t flags, const char *cursor, kj_events **ret_events);
 int cli_events_wait_ms(void);
 /* Reads all that is there now, for what it tells about itself. */
 int cli_events_read_all(kj_events *events);
-/* Notes on what was skipped, and what ends unfinished. */
-void cli_events_note_damage(const kj_events *events);
+/* Notes on what was skipped, what is waited for, and what ends unfinished. */
+void cli_events_note_damage(kj_events *events);
 
 /* events-select.c. Whether --run and --tag choose this; what they matched is remembered. */
 bool cli_events_wants(const char *run, const char *tag, uint64_t tag_size);

@@ -47,7 +47,7 @@ static struct json_object *object_of(const verdict *found, const kj_events_stats
     return object;
 }
 
-static const char *const columns[] = {"file", "begin", "end", "record", "kind", "what", NULL};
+static const char *const columns[] = {"begin", "end", "record", "kind", "what", "file", NULL};
 
 static void print_damage(struct json_object *damage)
 {

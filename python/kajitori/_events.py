@@ -597,7 +597,7 @@ def _refuse_nothing(source: Source, tag: Any, run: Any, tags: list[TagInfo]) -> 
     there = ", ".join(f"{info.tag!r} of {info.run!r}" for info in tags[:10])
     more = f", and {len(tags) - 10} more" if len(tags) > 10 else ""
     raise NotFoundError(
-        f"{os.fspath(source)}: no {' of '.join(asked)}; there is: {there or 'nothing'}{more}"
+        f"{os.fspath(source)}: no {' of '.join(asked) or 'such tag'}; there is: {there or 'nothing'}{more}"
     )
 
 
@@ -612,7 +612,8 @@ def read_events(
     as for `EventReader`, `merge` as for `EventReader.history`. ``finished=False``: what is torn or
     damaged may still heal, and is left out; else it is skipped over.
 
-    Raises `NotFoundError` when the folder is not there, or nothing has the `tag` or `run` asked for.
+    Raises `NotFoundError` when the folder is not there, or nothing has the `tag` or `run` asked for,
+    be it in `source`.
     """
     with EventReader(source, tag=tag, run=run, finished=finished, keep=True) as reader:
         reader._drain()
@@ -622,7 +623,7 @@ def read_events(
             for info in tags
             if info.selected
         }
-        if not found and (tag is not None or run is not None):
+        if not found and (tags or tag is not None or run is not None):
             _refuse_nothing(source, tag, run, tags)
         if not tags and not _is_spec(source) and not os.path.exists(source):
             raise NotFoundError(f"{os.fspath(source)}: no such folder")

@@ -61,7 +61,9 @@ def test_step_is_0_unless_it_is_given_and_may_be_negative(place, logs):
     emit(place, logs, "loss=1")
     emit(place, logs, "--step=-7", "loss=2")
     emit(place, logs, "--step", 2**63 - 1, "loss=3")
-    assert values(logs, "loss") == [(0, 1), (-7, 2), (2**63 - 1, 3)]
+    emit(place, logs, "loss=4", "step=5", "acc=6")
+    assert values(logs, "loss") == [(0, 1), (-7, 2), (2**63 - 1, 3), (5, 4)]
+    assert values(logs, "acc") == [(5, 6)]
 
 
 def test_nan_and_infinities_are_values(place, logs):
@@ -101,6 +103,7 @@ def test_verbose_names_the_file(place, logs):
         (["loss= 1"], "loss= 1: it is"),
         (["loss=1,5"], "loss=1,5: it is"),
         (["ok=1", "loss=high"], "loss=high: it is"),
+        (["loss=1", "step=1.5"], "step=1.5: the step is a whole number"),
         (["--step", "1.5", "loss=1"], "--step 1.5: a whole number"),
         (["--step", "9223372036854775808", "loss=1"], "a whole number"),
         (["--wall-time", "nan", "loss=1"], "--wall-time nan: seconds since 1970"),

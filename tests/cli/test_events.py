@@ -79,6 +79,19 @@ def test_missing_tag_lists_the_nearest(place, logs):
     assert done.stderr == f"kajitori: {logs}: no run 'test'; there is: train, validation\n"
 
 
+def test_tag_of_a_spec(place, logs, tmp_path):
+    table = tmp_path / "metrics.csv"
+    table.write_text("step,loss,acc\n0,0.5,0.1\n1,0.25,0.2\n")
+    assert [row["tag"] for row in place.json("events", f"csv:{table}")] == ["acc", "loss"]
+    assert [row["tag"] for row in place.json("events", f"csv:{table}:acc")] == ["acc"]
+    assert [row["run"] for row in place.json("events", f"events:{logs}:train/loss")] == ["train"]
+    for words in ((), ("--values",), ("--plot",)):
+        done = place.kajitori("events", f"csv:{table}:los", *words, status=1)
+        assert done.stderr.endswith("no such tag; there is: acc, loss\n")
+    done = place.kajitori("events", f"csv:{table}:acc", "--tag", "loss", status=1)
+    assert done.stderr.endswith("no tag 'loss'; there is: acc\n")
+
+
 def test_one_of_several_tags_is_missing(place, logs):
     done = place.kajitori(
         "events", logs, "-t", "loss", "-t", "lr", "-r", "train", "--format", "value", status=1

@@ -101,11 +101,29 @@ def test_verify_says_what_is_wrong(place, logs):
     done = place.kajitori("events", logs, "--verify", status=1)
     size = path.stat().st_size
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["file", "begin", "end", "record", "kind", "what"]
-    assert lines[1].split() == [str(path), str(size - 42), str(size), "5", "payload", "damaged"]
+    assert lines[0].split() == ["begin", "end", "record", "kind", "what", "file"]
+    assert lines[1].split() == [str(size - 42), str(size), "5", "payload", "damaged", str(path)]
     assert len(lines) == 2
     assert place.kajitori("events", logs, "--verify", "--run", "train").stdout.startswith("whole:")
     assert place.kajitori("events", path, "--verify", status=1).stdout == done.stdout
+
+
+def test_points_behind_damage_are_told_of(place, logs):
+    path = next((logs / "val").iterdir())
+    damage(path, 60)
+    with path.open("ab") as file:
+        file.write(b"\x18\x00\x00")
+    with next((logs / "train").iterdir()).open("ab") as file:
+        file.write(b"\x18\x00\x00")
+    unfinished = "kajitori: {} an unfinished record at the end{}\n"
+    done = place.kajitori("events", logs, "--tag", "loss")
+    assert done.stderr == (
+        "kajitori: 1 file is damaged; --finished reads what is behind the damage\n"
+        + unfinished.format("1 file has", " (still being written?)")
+    )
+    done = place.kajitori("events", logs, "--tag", "loss", "--finished")
+    assert "is damaged" not in done.stderr
+    assert done.stderr.endswith(unfinished.format("2 files have", ""))
 
 
 def test_repair_of_a_tree(place, logs, tmp_path):
@@ -178,7 +196,7 @@ def test_stats(place, logs):
     assert total["waiting_files"] == 1
     assert total["kinds"]["scalar"] == 9
     text = place.kajitori("events", logs, "--stats", "--finished").stdout
-    assert text.splitlines()[0].split()[:3] == ["file", "bytes", "records"]
+    assert text.splitlines()[0].split()[:3] == ["bytes", "records", "points"]
     assert "kinds: scalar 9 file_version 2" in text
 
 

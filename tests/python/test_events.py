@@ -75,6 +75,8 @@ def test_what_is_not_there_is_an_error_that_lists_what_is(logs, tmp_path):
         kajitori.read_events(tmp_path / "none", run="train")
     with pytest.raises(kajitori.NotFoundError, match="no such folder"):
         kajitori.read_events(tmp_path / "none")
+    with pytest.raises(kajitori.NotFoundError, match="no such tag; there is: 'loss' of 'train'"):
+        kajitori.read_events(f"events:{logs}:los")
     assert kajitori.read_events(tmp_path / "logs/train/..", tag="acc")
     (tmp_path / "empty").mkdir()
     assert kajitori.read_events(tmp_path / "empty") == {}
