@@ -6,6 +6,7 @@
 """
 
 from kajitori._client import Client, RunInfo, connect, journal, runs
+from kajitori._columns import Columns
 from kajitori._errors import (
     Aborted,
     AmbiguousRunError,
@@ -27,16 +28,9 @@ from kajitori._errors import (
     UnsupportedError,
     WaitTimeoutError,
 )
+from kajitori._event_info import Damage, EventStats, FileInfo, TagInfo
 from kajitori._event_writer import EventWriter
-from kajitori._events import (
-    Columns,
-    Damage,
-    EventReader,
-    EventStats,
-    FileInfo,
-    TagInfo,
-    read_events,
-)
+from kajitori._events import EventReader, read_events
 from kajitori._ffi import ffi as _ffi
 from kajitori._ffi import lib as _lib
 from kajitori._run import Run

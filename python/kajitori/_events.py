@@ -2,10 +2,8 @@
 """Metrics that trainings write, read while they grow: `EventReader`, and `read_events` for what is
 there already.
 
-Columns are C memory that Python looks at. Each view holds the block it looks into (`_view`), so it
-stays right when batch and reader are gone, and nothing is copied on the way to NumPy, which is not
-needed here. Waiting is done in Python, on the reader's descriptor: signal handlers run as in any
-other wait, and `EventReader.finish` of another thread ends it.
+Waiting is done in Python, on the reader's descriptor: signal handlers run as in any other wait, and
+`EventReader.finish` of another thread ends it.
 """
 
 from __future__ import annotations
@@ -19,11 +17,10 @@ import select
 import threading
 import time
 import weakref
-from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
+from kajitori._columns import Columns, columns_of
 from kajitori._errors import (
     ArgumentError,
     EventWarning,
@@ -32,6 +29,17 @@ from kajitori._errors import (
     check,
     new_error,
     warn_pending,
+)
+from kajitori._event_info import (
+    Damage,
+    EventStats,
+    FileInfo,
+    Listing,
+    TagInfo,
+    names_of,
+    stats_of,
+    tag_info_of,
+    text_of,
 )
 from kajitori._ffi import ffi, lib
 from kajitori._values import path
@@ -43,264 +51,8 @@ MERGES: dict[str, int] = {
     "last": lib.KJ_MERGE_LAST,
     "first": lib.KJ_MERGE_FIRST,
 }
-_FORMATS = {"step": "q", "wall_time": "d", "value": "d", "series": "I", "flags": "I"}
+_SOURCES = names_of(lib.kj_events_source_name)
 _LOOK_MS = 1000  # a signal that comes just before a wait begins is seen after that time
-
-
-def _names(function: Any) -> list[str]:
-    """What `function` calls the numbers from 0 on."""
-    names: list[str] = []
-    while name := function(len(names)):
-        names.append(ffi.string(name).decode())
-    return names
-
-
-_SOURCES = _names(lib.kj_events_source_name)
-_KINDS = _names(lib.kj_event_kind_name)
-_DAMAGE = _names(lib.kj_damage_kind_name)
-
-
-def _view(pointer: Any, n: int, format_: str, owner: Any) -> memoryview | None:
-    """`n` numbers of C memory that `owner` keeps; None for a column that is not given."""
-    if not pointer:
-        return None
-    held = ffi.gc(pointer, lambda _pointer, _owner=owner: None)
-    size = n * ffi.sizeof(ffi.typeof(pointer).item)
-    return memoryview(ffi.buffer(held, size)).cast("B").cast(format_).toreadonly()
-
-
-class Columns:
-    """Points as columns, one element each, in the order of delivery: `step`, `wall_time` (seconds
-    since 1970, as the writer said), `value`, `series` (`EventReader.series` says which run and tag
-    that is) and `flags`.
-
-    Each is a read-only memoryview, which NumPy takes without a copy: ``np.asarray(columns.value)``.
-    They hold their memory by themselves. `series` and `flags` are None in a history.
-
-    A row whose `flags` have `RESTART` is no value: its writer says that what follows starts again at
-    `step`.
-    """
-
-    RESTART: ClassVar[int] = lib.KJ_POINT_RESTART
-
-    __slots__ = ("flags", "series", "step", "value", "wall_time")
-
-    step: memoryview
-    wall_time: memoryview
-    value: memoryview
-    series: memoryview | None
-    flags: memoryview | None
-
-    def __init__(self, **columns: memoryview | None) -> None:
-        for name in _FORMATS:
-            setattr(self, name, columns.get(name))
-
-    def __len__(self) -> int:
-        return len(self.step)
-
-    def __repr__(self) -> str:
-        return f"<Columns of {len(self)} points>"
-
-    def by_series(self) -> dict[int, Columns]:
-        """The values of each series, without restarts. Copied, unless there is one series only."""
-        if self.series is None or self.flags is None:
-            raise StateError("a history is of one series")
-        rows: dict[int, list[int]] = {}
-        for row, (series, flags) in enumerate(zip(self.series, self.flags, strict=True)):
-            if not flags & self.RESTART:
-                rows.setdefault(series, []).append(row)
-        return {
-            series: self if len(found) == len(self) else self._some(found)
-            for series, found in rows.items()
-        }
-
-    def _some(self, rows: list[int]) -> Columns:
-        return Columns(
-            **{
-                name: memoryview(
-                    array(format_, map(getattr(self, name).__getitem__, rows))
-                ).toreadonly()
-                for name, format_ in _FORMATS.items()
-            }
-        )
-
-
-_EMPTY = Columns(**{name: memoryview(b"").cast(format_) for name, format_ in _FORMATS.items()})
-
-
-def _columns(pointer: Any) -> Columns:
-    """The columns at ``kj_columns *`` `pointer`, whose one reference they take over."""
-    if pointer.n == 0:
-        lib.kj_columns_unref(pointer)
-        return _EMPTY
-    owner = ffi.gc(pointer, lib.kj_columns_unref)
-    return Columns(
-        **{
-            name: _view(getattr(pointer, name), pointer.n, format_, owner)
-            for name, format_ in _FORMATS.items()
-        }
-    )
-
-
-@dataclass(frozen=True)
-class TagInfo:
-    """What has been seen of one tag of one run. Bytes of a tag that are not UTF-8 are surrogates, as
-    in file names (`os.fsencode` gives them back). `min_value` is NaN when every value was. `plugin`,
-    `display_name` and `description` are of the first metadata, or "". `selected`: its points are
-    delivered. `dtype` is TensorFlow's number for how the last value was written; 0: as text."""
-
-    series: int
-    run: str
-    tag: str
-    count: int
-    first_step: int
-    last_step: int
-    last_value: float
-    min_value: float
-    max_value: float
-    plugin: str
-    display_name: str
-    description: str
-    selected: bool
-    dtype: int
-
-
-@dataclass(frozen=True)
-class FileInfo:
-    """One file. `state` says what stands at offset `committed`, behind the last record that was read
-    or skipped: "none", "partial", "hole", "header", "payload", "message", "large", "shrunk",
-    "unreadable". `generation`: how often it was replaced or truncated and read anew; `present`:
-    whether it is there; `quiet_ms`: since it was last seen to change."""
-
-    run: str
-    path: str
-    state: str
-    file_size: int
-    committed: int
-    records: int
-    points: int
-    skipped_records: int
-    skipped_bytes: int
-    generation: int
-    present: bool
-    quiet_ms: int
-
-
-@dataclass(frozen=True)
-class Damage:
-    """The bytes [begin, end) of a file, which belong to no record that was understood. `record` is
-    the number of the one that should be there. `skipped`: given up; else still waited for."""
-
-    run: str
-    file: str
-    kind: str
-    begin: int
-    end: int
-    record: int
-    skipped: bool
-    generation: int
-
-
-@dataclass(frozen=True)
-class EventStats:
-    """Figures of all files. `kinds` counts values: "scalar", "image", "histogram", ..."""
-
-    files: int
-    runs: int
-    bytes: int
-    records: int
-    points: int
-    skipped_records: int
-    skipped_bytes: int
-    waiting_files: int
-    kinds: dict[str, int]
-
-
-def _path_text(pointer: Any) -> str:
-    return os.fsdecode(ffi.string(pointer)) if pointer else ""
-
-
-def _text(pointer: Any) -> str:
-    return ffi.string(pointer).decode(errors="surrogateescape") if pointer else ""
-
-
-def _tag_info(info: Any) -> TagInfo:
-    return TagInfo(
-        series=info.series,
-        run=_path_text(info.run),
-        tag=ffi.buffer(info.tag, info.tag_size)[:].decode(errors="surrogateescape"),
-        count=info.count,
-        first_step=info.first_step,
-        last_step=info.last_step,
-        last_value=info.last_value,
-        min_value=info.min_value,
-        max_value=info.max_value,
-        plugin=_text(info.plugin),
-        display_name=_text(info.display_name),
-        description=_text(info.description),
-        selected=bool(info.selected),
-        dtype=info.dtype,
-    )
-
-
-def _file_info(info: Any) -> FileInfo:
-    return FileInfo(
-        run=_path_text(info.run),
-        path=_path_text(info.path),
-        state=_DAMAGE[info.state],
-        file_size=info.file_size,
-        committed=info.committed,
-        records=info.records,
-        points=info.points,
-        skipped_records=info.skipped_records,
-        skipped_bytes=info.skipped_bytes,
-        generation=info.generation,
-        present=bool(info.present),
-        quiet_ms=info.quiet_ms,
-    )
-
-
-def _damage(damage: Any) -> Damage:
-    return Damage(
-        run=_path_text(damage.run),
-        file=_path_text(damage.file),
-        kind=_DAMAGE[damage.kind],
-        begin=damage.begin,
-        end=damage.end,
-        record=damage.record,
-        skipped=bool(damage.skipped),
-        generation=damage.generation,
-    )
-
-
-class _Listing:
-    """What C's callbacks have listed, or what one of them raised."""
-
-    def __init__(self) -> None:
-        self.rows: list[Any] = []
-        self.error: BaseException | None = None
-
-
-def _note_error(_class: Any, error: BaseException, traceback: Any) -> None:
-    ffi.from_handle(traceback.tb_frame.f_locals["userdata"]).error = error
-
-
-@ffi.def_extern(error=-1, onerror=_note_error)
-def kjp_tag(userdata: Any, tag: Any) -> int:
-    ffi.from_handle(userdata).rows.append(_tag_info(tag))
-    return 0
-
-
-@ffi.def_extern(error=-1, onerror=_note_error)
-def kjp_file(userdata: Any, file: Any) -> int:
-    ffi.from_handle(userdata).rows.append(_file_info(file))
-    return 0
-
-
-@ffi.def_extern(error=-1, onerror=_note_error)
-def kjp_damage(userdata: Any, damage: Any) -> int:
-    ffi.from_handle(userdata).rows.append(_damage(damage))
-    return 0
 
 
 def _bytes(of: str, value: str | bytes) -> bytes:
@@ -440,7 +192,7 @@ class EventReader:
         if self._finishing and not lib.kj_events_is_finished(events):
             lib.kj_events_finish(events)
         check(lib.kj_events_next(events, 0, max_points, self._result, self._err), self._err)
-        return _columns(self._result[0])
+        return columns_of(self._result[0])
 
     def _read(self, deadline: float, max_points: int) -> Columns:
         with self._using() as events:
@@ -486,23 +238,18 @@ class EventReader:
 
     def tags(self) -> list[TagInfo]:
         """All tags seen so far, whether they were asked for or not, sorted by run, then tag."""
-        with self._using() as events:
-            err = new_error()
-            listing = _Listing()
-            handle = ffi.new_handle(listing)
-            r = lib.kj_events_list_tags(events, lib.kjp_tag, handle, err)
-        if listing.error is not None:
-            raise listing.error
-        check(r, err)
-        return listing.rows
+        return self._list(lib.kj_events_list_tags, lib.kjp_tag, new_error())
 
-    def _list(self, function: Any, callback: Any) -> list[Any]:
+    def _list(self, function: Any, callback: Any, *err: Any) -> list[Any]:
+        """What `callback` makes of all that `function` calls it with; `err` if that can fail."""
         with self._using() as events:
-            listing = _Listing()
+            listing = Listing()
             handle = ffi.new_handle(listing)
-            function(events, callback, handle)
+            r = function(events, callback, handle, *err)
         if listing.error is not None:
             raise listing.error
+        if err:
+            check(r, *err)
         return listing.rows
 
     def files(self) -> list[FileInfo]:
@@ -518,17 +265,7 @@ class EventReader:
         with self._using() as events:
             stats = ffi.new("kj_events_stats *", {"size": ffi.sizeof("kj_events_stats")})
             lib.kj_events_get_stats(events, stats)
-        return EventStats(
-            files=stats.files,
-            runs=stats.runs,
-            bytes=stats.bytes,
-            records=stats.records,
-            points=stats.points,
-            skipped_records=stats.skipped_records,
-            skipped_bytes=stats.skipped_bytes,
-            waiting_files=stats.waiting_files,
-            kinds={name: stats.kinds[kind] for kind, name in enumerate(_KINDS)},
-        )
+        return stats_of(stats)
 
     def series(self, number: int) -> TagInfo:
         """The run and tag of an element of `Columns.series`. Raises `NotFoundError`."""
@@ -536,7 +273,7 @@ class EventReader:
             err = new_error()
             info = ffi.new("kj_tag_info *", {"size": ffi.sizeof("kj_tag_info")})
             check(lib.kj_events_get_series(events, operator.index(number), info, err), err)
-            return _tag_info(info)
+            return tag_info_of(info)
 
     def history(self, run: str, tag: str | bytes, merge: str = "all") -> Columns:
         """All points of one tag of one run that were read so far, with ``keep=True``. `merge`: "all"
@@ -554,7 +291,7 @@ class EventReader:
                 events, path("run", run, keep_alive), name, len(name), MERGES[merge], result, err
             )
             check(r, err)
-            return _columns(result[0])
+            return columns_of(result[0])
 
     @property
     def cursor(self) -> str:
@@ -565,7 +302,7 @@ class EventReader:
             result = ffi.new("char **")
             check(lib.kj_events_get_cursor(events, result, ffi.new("uint64_t *"), err), err)
             try:
-                return _text(result[0])
+                return text_of(result[0])
             finally:
                 lib.kj_free(result[0])
 
