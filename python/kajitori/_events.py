@@ -125,7 +125,7 @@ class EventReader:
     check_all: check the payload checksum of every record, also of large ones without a scalar.
     keep: keep all points, for `history`.
     cursor: go on where another reader was, from its `cursor`.
-    poll_ms, grace_ms: see docs/metrics.md.
+    poll_ms, grace_ms: see docs/event-reader.md.
 
     For one thread at a time: while one call goes on, a second one is a `StateError`. `finish` may be
     called from any thread, and from a signal handler. What cannot be read for the time being, or is

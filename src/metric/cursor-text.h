@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The values that a cursor consists of (docs/metrics.md, "Cursor"): written as compact JSON, and
+ * The values that a cursor consists of (docs/event-reader.md): written as compact JSON, and
  * taken from arrays of json-c of which nothing can be trusted.
  */
 #ifndef KJI_CURSOR_TEXT_H

@@ -638,8 +638,7 @@ void kji_event_dir_look(kji_event_dir *dir, kji_event_folder *folder)
 {
     struct stat st;
     bool changed = stat(folder->path, &st) < 0 || st.st_ino != folder->ino ||
-                   st.st_dev != folder->dev ||
-                   kji_event_mtime_ns(&st) != folder->mtime_ns;
+                   st.st_dev != folder->dev || kji_event_mtime_ns(&st) != folder->mtime_ns;
     bool doubtful = folder->polled && folder->listed_ms < folder->settled_ms;
     bool watchable = folder->wd < 0 && dir->watch->inotify_fd >= 0 && watch_folder(dir, folder) &&
                      folder->wd >= 0;

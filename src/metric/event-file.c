@@ -2,7 +2,7 @@
 /*
  * A writer appends records; we see its file at any moment, over a local or a network file system.
  * Reading therefore begins always at the offset behind the last good record ("committed"), and what
- * stands there decides (docs/metrics.md, "Damage"):
+ * stands there decides (docs/event-reader.md, "Damage"):
  *
  *     less than a record          wait, it grows
  *     zeros                       wait: a block that is not visible yet

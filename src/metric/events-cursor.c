@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A cursor is what all kinds of source have in common (figures, runs, series) and what the kind
- * itself needs to go on ("place"), as one line of JSON; docs/metrics.md specifies it. It may have
- * been cut, edited, or made by another version, so each value is checked as if a stranger had sent
- * it; and where what it says is not true of the files any more, the source notices that as it does
- * with files that change under its eyes.
+ * itself needs to go on ("place"), as one line of JSON; docs/event-reader.md specifies it. It may
+ * have been cut, edited, or made by another version, so each value is checked as if a stranger had
+ * sent it; and where what it says is not true of the files any more, the source notices that as it
+ * does with files that change under its eyes.
  */
 #include "errors.h"
 #include "events-impl.h"
