@@ -29,7 +29,9 @@ static const struct poptOption options[] = {
     POPT_TABLEEND,
 };
 
-enum { LINE_MAX_BYTES = 65536 };
+enum { LINE_MAX_BYTES = 65536, TAG_MAX_BYTES = 4096 };
+
+static const char not_writable[] = "a name has 1 to 4096 bytes, and all is UTF-8";
 
 typedef struct emitting {
     kj_event_writer *writer;
@@ -59,6 +61,16 @@ static bool parse_step(const char *text, int64_t *ret_step)
 static bool is_step(const char *word)
 {
     return strncmp(word, "step=", 5) == 0;
+}
+
+/* Whether the writer takes a word with a name of so many bytes. */
+static bool is_writable(const char *word, size_t name_size)
+{
+    unsigned code;
+    for (size_t left = strlen(word), length; left > 0; word += length, left -= length)
+        if ((length = cli_decode(word, left, &code)) == 0)
+            return false;
+    return name_size <= TAG_MAX_BYTES;
 }
 
 /* TAG=VALUE, where TAG may hold a "=", too. Its size, or 0. */
@@ -139,7 +151,11 @@ static bool read_line(char *line, const char **words, size_t *n_words, int64_t *
                 return false;
         } else {
             *ret_message = "a line has words TAG=VALUE, and step=N";
-            if (split_value(word, &value) == 0)
+            size_t size = split_value(word, &value);
+            if (size == 0)
+                return false;
+            *ret_message = not_writable;
+            if (!is_writable(word, size))
                 return false;
             words[(*n_words)++] = word;
         }
@@ -157,21 +173,36 @@ static int emit_line(emitting *to, const char *const *words, size_t n_words, kj_
     return r < 0 ? r : kj_event_writer_flush(to->writer, err);
 }
 
+/* The next line, without its end, if there is one. `ret_message` says why it cannot be used, NULL
+ * when it can. */
+static bool next_line(char line[LINE_MAX_BYTES], const char **ret_message)
+{
+    size_t size = 0;
+    int c;
+    *ret_message = NULL;
+    while ((c = getc_unlocked(stdin)) != EOF && c != '\n') {
+        if (c == 0)
+            *ret_message = "there is a NUL byte in it";
+        else if (size == LINE_MAX_BYTES - 2)
+            *ret_message = "the line is longer than 65534 bytes";
+        else
+            line[size++] = (char)c;
+    }
+    line[size] = 0;
+    return c != EOF || (!ferror(stdin) && (size > 0 || *ret_message));
+}
+
 static int emit_lines(emitting *to)
 {
     static char line[LINE_MAX_BYTES];
     static const char *words[LINE_MAX_BYTES / 2];
     kj_error err = KJ_ERROR_INIT;
     int status = CLI_DONE;
-    for (long number = 1; fgets(line, sizeof line, stdin); number++) {
+    const char *message;
+    for (long number = 1; next_line(line, &message); number++) {
         int64_t step = to->step;
-        const char *message = "the line is longer than 65534 bytes";
         size_t n_words = 0;
-        bool is_whole = strchr(line, '\n') || feof(stdin);
-        if (!is_whole)
-            for (int c = 0; c != '\n' && c != EOF; c = getchar())
-                continue;
-        if (!is_whole || !read_line(line, words, &n_words, &step, &message)) {
+        if (message || !read_line(line, words, &n_words, &step, &message)) {
             cli_error("line %ld: %s", number, message);
             status = CLI_FAILED;
         } else if (n_words > 0) {
@@ -180,6 +211,10 @@ static int emit_lines(emitting *to)
                 return cli_fail(&err);
             to->step += to->step < INT64_MAX;
         }
+    }
+    if (ferror(stdin)) {
+        cli_error("cannot read standard input: %s", strerror(errno));
+        status = CLI_FAILED;
     }
     return status;
 }
@@ -204,6 +239,8 @@ static int check_pairs(const char *const *words, const char *option, const char 
         const char *equals = strchr(words[k], '=');
         if (!equals || equals == words[k])
             return cli_usage("%s %s: it is %s", option, words[k], what);
+        if (!is_writable(words[k], (size_t)(equals - words[k])))
+            return cli_usage("%s %.60s: %s", option, words[k], not_writable);
     }
     return CLI_DONE;
 }
@@ -217,6 +254,8 @@ static int check_words(const char *const *words, int64_t *step)
             return cli_usage("%s: the step is a whole number", words[k]);
         if (!is_step(words[k]) && split_value(words[k], &value) == 0)
             return cli_usage("%s: it is TAG=VALUE, and VALUE a number, nan or inf", words[k]);
+        if (!is_step(words[k]) && !is_writable(words[k], split_value(words[k], &value)))
+            return cli_usage("%.60s: %s", words[k], not_writable);
     }
     return CLI_DONE;
 }

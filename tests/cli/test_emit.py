@@ -182,6 +182,50 @@ def test_bad_lines_are_told_and_passed_over(place, logs):
     assert values(logs, "loss") == [(0, 1), (1, 3)]
 
 
+def test_a_line_that_cannot_be_written_costs_no_other(place, logs):
+    lines = [
+        b"loss=0",
+        b"good=1 bad\xff=1",
+        b"good=2 " + b"x" * 4097 + b"=1",
+        b"a\0b=1",
+        b"loss=1",
+        b"x" * 4096 + b"=2",
+    ]
+    done = subprocess.run(
+        [place.command, "emit", "--events", logs, "-"],
+        input=b"\n".join(lines),
+        env=place.env,
+        capture_output=True,
+    )
+    name = "a name has 1 to 4096 bytes, and all is UTF-8"
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == [
+        f"kajitori: line 2: {name}",
+        f"kajitori: line 3: {name}",
+        "kajitori: line 4: there is a NUL byte in it",
+    ]
+    assert values(logs, "loss") == [(0, 0), (1, 1)]
+    assert sorted(tag for _, tag in kajitori.read_events(logs)) == ["loss", "x" * 4096]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["bad\udcff=1"], ["x" * 4097 + "=1"], ["--text", "t=\udcff"], ["--hparam", "h=\udcff"]],
+)
+def test_a_word_that_cannot_be_written_writes_nothing(place, logs, words):
+    done = emit(place, logs, "good=1", *words, status=2)
+    assert "1 to 4096 bytes" in done.stderr
+    assert not logs.exists()
+
+
+def test_standard_input_that_cannot_be_read(place, logs):
+    with (logs.parent / "file").open("w") as unreadable:
+        words = [place.command, "emit", "--events", logs, "-"]
+        done = subprocess.run(words, stdin=unreadable, env=place.env, capture_output=True)
+    assert done.returncode == 1
+    assert b"cannot read standard input: Bad file descriptor" in done.stderr
+
+
 def test_each_line_is_there_before_the_next_is_read(place, logs):
     process = place.start_kajitori("emit", "--events", logs, "-", stdin=subprocess.PIPE)
     with kajitori.EventReader(logs) as reader:
