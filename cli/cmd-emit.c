@@ -3,7 +3,7 @@
  * Values into an event file, from a shell. All words are read before anything is written, and what
  * one call (or one line of standard input) says goes to the file in one write.
  */
-#include "cli.h"
+#include "output.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -3,7 +3,8 @@
  * --cursor FILE: where the reader is, and how long the output was then. FILE is replaced after the
  * output has been flushed, so after a death the output may be longer than FILE says, never shorter;
  * the next call cuts off what is beyond and prints that again. So a file gets each row once. Into a
- * pipe, what was printed since FILE was last replaced comes a second time.
+ * pipe, what was printed since FILE was last replaced comes a second time. A call keeps FILE locked
+ * (flock), so that no other one prints the same.
  *
  * FILE is one object of JSON:
  *
@@ -18,9 +19,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { VERSION = 1 };
+
+static int held = -1;                    /* FILE, locked; -1 before there is one */
+static struct json_object *printed_then; /* "output" of FILE */
 
 static struct json_object *words_of(const char **words)
 {
@@ -48,7 +55,7 @@ static struct json_object *output_now(void)
 static struct json_object *call_now(void)
 {
     struct json_object *call = cli_check_memory(json_object_new_object());
-    json_object_object_add(call, "version", json_object_new_int(1));
+    json_object_object_add(call, "version", json_object_new_int(VERSION));
     json_object_object_add(call, "place", json_object_new_string(cli_events_given.place));
     json_object_object_add(call, "tags", words_of(cli_events_given.tags));
     json_object_object_add(call, "runs", words_of(cli_events_given.runs));
@@ -62,6 +69,33 @@ static int cannot_save(const char *path)
     return CLI_FAILED;
 }
 
+static int is_used(void)
+{
+    cli_error("the cursor %s is in use by another call", cli_events_given.cursor);
+    return CLI_FAILED;
+}
+
+/* Whether this call, and no other one, has what stands at `path`. A file system without locks does
+ * without. */
+static bool lock(int fd, const char *path)
+{
+    struct stat here, there;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return false;
+    return fstat(fd, &here) == 0 && stat(path, &there) == 0 && here.st_ino == there.st_ino &&
+           here.st_dev == there.st_dev;
+}
+
+static int fill(int fd, const char *text, size_t size)
+{
+    ssize_t n = 1;
+    if (ftruncate(fd, 0) < 0)
+        return -1;
+    for (; size > 0 && n > 0; text += n, size -= (size_t)n)
+        n = write(fd, text, size);
+    return n > 0 ? 0 : -1;
+}
+
 static int write_text(const char *text, size_t size)
 {
     char path[4200];
@@ -69,14 +103,22 @@ static int write_text(const char *text, size_t size)
         errno = ENAMETOOLONG;
         return cannot_save(cli_events_given.cursor);
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return cannot_save(path);
-    ssize_t n = 1;
-    for (; size > 0 && n > 0; text += n, size -= (size_t)n)
-        n = write(fd, text, size);
-    if (close(fd) < 0 || n <= 0 || rename(path, cli_events_given.cursor) < 0)
-        return cannot_save(path);
+    if (!lock(fd, path) || (held < 0 && access(cli_events_given.cursor, F_OK) == 0)) {
+        close(fd);
+        return is_used();
+    }
+    if (fill(fd, text, size) < 0 || rename(path, cli_events_given.cursor) < 0) {
+        int status = cannot_save(cli_events_given.cursor);
+        unlink(path);
+        close(fd);
+        return status;
+    }
+    if (held >= 0)
+        close(held);
+    held = fd;
     return CLI_DONE;
 }
 
@@ -123,66 +165,86 @@ int cli_events_cursor_save(const kj_events *events, bool at_once)
     return status;
 }
 
-static int not_this_call(void)
+/* Whether it is a cursor, and of a call like this one. */
+static int check(struct json_object *saved)
 {
-    return cli_usage("the cursor %s is of a call with another place, format, --tag or --run",
-                     cli_events_given.cursor);
-}
-
-/* Cuts off what was printed and is not known to the cursor. */
-static int cut_output(struct json_object *then, bool *ret_goes_on)
-{
-    struct json_object *now = output_now();
-    int64_t bytes = json_object_get_int64(json_object_object_get(then, "bytes"));
-    int status = CLI_DONE;
-    bool same = now && then;
-    for (int k = 0; k < 2 && same; k++) {
-        const char *name = k ? "inode" : "device";
-        same = json_object_equal(json_object_object_get(now, name),
-                                 json_object_object_get(then, name));
-    }
-    *ret_goes_on = same && bytes > 0;
-    if (same && json_object_get_int64(json_object_object_get(now, "bytes")) > bytes &&
-        (ftruncate(STDOUT_FILENO, bytes) < 0 || lseek(STDOUT_FILENO, bytes, SEEK_SET) < 0)) {
-        cli_error("cannot cut off what was printed behind the cursor: %s", strerror(errno));
-        status = CLI_FAILED;
-    }
-    json_object_put(now);
-    return status;
-}
-
-static int go_on(struct json_object *saved, char **ret_cursor, bool *ret_goes_on)
-{
-    struct json_object *call = call_now();
+    const char *path = cli_events_given.cursor;
+    struct json_object *version = NULL, *call = call_now();
     bool same = true;
     json_object_object_foreach(call, key, value)
     {
         same = same && json_object_equal(value, json_object_object_get(saved, key));
     }
     json_object_put(call);
-    if (!same)
-        return not_this_call();
-    const char *reader = json_object_get_string(json_object_object_get(saved, "reader"));
-    *ret_cursor = cli_check_memory(strdup(reader ? reader : ""));
-    return cut_output(json_object_object_get(saved, "output"), ret_goes_on);
+    if (!json_object_is_type(saved, json_type_object) ||
+        !json_object_object_get_ex(saved, "version", &version)) {
+        cli_error("the cursor %s cannot be read, or is none", path);
+        return CLI_FAILED;
+    }
+    if (json_object_get_int(version) != VERSION) {
+        cli_error("the cursor %s is of another version of kajitori", path);
+        return CLI_FAILED;
+    }
+    return same ? CLI_DONE
+                : cli_usage("the cursor %s is of a call with another place, format, --tag or --run",
+                            path);
 }
 
-int cli_events_cursor_begin(char **ret_cursor, bool *ret_goes_on)
+int cli_events_cursor_begin(char **ret_cursor)
 {
     const char *path = cli_events_given.cursor;
     *ret_cursor = NULL;
-    *ret_goes_on = false;
     if (!path)
         return CLI_DONE;
-    if (access(path, F_OK) < 0 && errno == ENOENT)
+    held = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (held < 0 && errno == ENOENT)
         return CLI_DONE;
-    struct json_object *saved = json_object_from_file(path);
-    if (!json_object_is_type(saved, json_type_object)) {
-        cli_error("the cursor %s cannot be read, or is none", path);
-        json_object_put(saved);
+    if (held < 0) {
+        cli_error("cannot read the cursor %s: %s", path, strerror(errno));
         return CLI_FAILED;
     }
-    int status = go_on(saved, ret_cursor, ret_goes_on);
+    if (!lock(held, path))
+        return is_used();
+    struct json_object *saved = json_object_from_fd(held);
+    int status = check(saved);
+    if (status == CLI_DONE) {
+        const char *reader = json_object_get_string(json_object_object_get(saved, "reader"));
+        *ret_cursor = cli_check_memory(strdup(reader ? reader : ""));
+        printed_then = json_object_get(json_object_object_get(saved, "output"));
+    }
     json_object_put(saved);
+    return status;
+}
+
+static bool is_same_file(struct json_object *a, struct json_object *b)
+{
+    return a && b &&
+           json_object_equal(json_object_object_get(a, "inode"),
+                             json_object_object_get(b, "inode")) &&
+           json_object_equal(json_object_object_get(a, "device"),
+                             json_object_object_get(b, "device"));
+}
+
+int cli_events_cursor_cut(bool *ret_goes_on)
+{
+    struct json_object *now = output_now();
+    int64_t then_bytes = json_object_get_int64(json_object_object_get(printed_then, "bytes"));
+    int64_t now_bytes = json_object_get_int64(json_object_object_get(now, "bytes"));
+    int status = CLI_DONE;
+    bool same = is_same_file(now, printed_then);
+    *ret_goes_on = same && then_bytes > 0 && now_bytes > 0;
+    if (same && now_bytes < then_bytes)
+        cli_note("the output is shorter than when the cursor %s was written; what is missing does "
+                 "not come again",
+                 cli_events_given.cursor);
+    if (same && now_bytes > then_bytes && ftruncate(STDOUT_FILENO, then_bytes) < 0) {
+        cli_error("cannot cut off what was printed behind the cursor: %s", strerror(errno));
+        status = CLI_FAILED;
+    }
+    if (same && status == CLI_DONE && now_bytes > then_bytes)
+        lseek(STDOUT_FILENO, then_bytes, SEEK_SET);
+    json_object_put(now);
+    json_object_put(printed_then);
+    printed_then = NULL;
     return status;
 }

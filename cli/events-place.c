@@ -68,6 +68,14 @@ int cli_events_wait_ms(void)
     return cli_events_given.follow || reads_input(cli_events_given.place) ? -1 : 0;
 }
 
+static int cannot_open(const kj_error *err)
+{
+    if (err->code != KJ_EDATA || !cli_events_given.cursor)
+        return cli_fail(err);
+    cli_error("the cursor %s: %s", cli_events_given.cursor, err->message);
+    return cli_status_of(err->code);
+}
+
 int cli_events_open(uint32_t flags, const char *cursor, kj_events **ret_events)
 {
     const char *place = cli_events_given.place;
@@ -77,14 +85,14 @@ int cli_events_open(uint32_t flags, const char *cursor, kj_events **ret_events)
     options.flags = flags | (finished ? (uint32_t)KJ_EVENTS_FINISHED : 0);
     options.cursor = cursor;
     if (is_spec(place))
-        return kj_events_open(place, &options, ret_events, &err) < 0 ? cli_fail(&err) : CLI_DONE;
+        return kj_events_open(place, &options, ret_events, &err) < 0 ? cannot_open(&err) : CLI_DONE;
     int status = check_path(place);
     if (status != CLI_DONE)
         return status;
     char *spec = spec_of(place);
     int r = kj_events_open(spec, &options, ret_events, &err);
     free(spec);
-    return r < 0 ? cli_fail(&err) : CLI_DONE;
+    return r < 0 ? cannot_open(&err) : CLI_DONE;
 }
 
 int cli_events_read_all(kj_events *events)

@@ -68,14 +68,16 @@ int cli_events_print_values(void)
 {
     kj_events *events;
     char *cursor;
-    bool goes_on;
-    int status = cli_events_cursor_begin(&cursor, &goes_on);
+    bool goes_on = false;
+    int status = cli_events_cursor_begin(&cursor);
     if (status == CLI_DONE)
         status = cli_events_open(cli_events_given.merge ? KJ_EVENTS_KEEP : 0, cursor, &events);
     free(cursor);
     if (status != CLI_DONE)
         return status;
-    status = cli_events_cursor_save(events, true); /* so that the length of the output is known */
+    status = cli_events_cursor_cut(&goes_on);
+    if (status == CLI_DONE) /* so that the length of the output is known */
+        status = cli_events_cursor_save(events, true);
     if (status == CLI_DONE)
         status = print_rows(events, goes_on);
     cli_events_note_damage(events);

@@ -46,9 +46,12 @@ int cli_events_output_begin(void);
 /* Ends it: the file is put into its place, or removed when `status` is not CLI_DONE. */
 int cli_events_output_end(int status);
 
-/* cursor-file.c. Reads --cursor: *ret_cursor is for free, NULL when there is no file yet. What an
- * earlier call printed behind it is cut off standard output. */
-int cli_events_cursor_begin(char **ret_cursor, bool *ret_goes_on);
+/* cursor-file.c. Reads --cursor, and locks it: *ret_cursor is for free, NULL when there is no file
+ * yet. */
+int cli_events_cursor_begin(char **ret_cursor);
+/* What an earlier call printed behind the cursor is cut off standard output. *ret_goes_on: there is
+ * output before it. */
+int cli_events_cursor_cut(bool *ret_goes_on);
 /* Writes it, if it was asked for: before anything is printed, and after standard output was
  * flushed; then, unless `at_once`, only now and again where the output can be cut off. */
 int cli_events_cursor_save(const kj_events *events, bool at_once);

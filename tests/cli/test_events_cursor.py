@@ -107,6 +107,54 @@ def test_a_cursor_of_another_call_is_refused(place, logs, tmp_path):
     assert "cannot write the cursor" in done.stderr
 
 
+def test_a_cursor_that_cannot_be_leaves_the_output_as_it_is(place, logs, tmp_path):
+    at, path = tmp_path / "at", tmp_path / "points.jsonl"
+    words = ("events", logs, "--format", "jsonl", "--cursor", at, "--output", path)
+    place.kajitori(*words)
+    with path.open("a") as file:
+        file.write("what the cursor does not know\n")
+    before, saved = path.read_text(), json.loads(at.read_text())
+    for broken, message in (
+        ({"reader": saved["reader"][:-5]}, f"the cursor {at}: cursor: not JSON"),
+        ({"reader": "{}"}, f"the cursor {at}: this is no cursor"),
+        ({"version": 2}, f"the cursor {at} is of another version of kajitori"),
+    ):
+        at.write_text(json.dumps(saved | broken))
+        assert message in place.kajitori(*words, status=1).stderr
+        assert path.read_text() == before
+
+
+def test_an_output_that_was_emptied_gets_a_header_and_a_note(place, logs, tmp_path):
+    path = tmp_path / "points.csv"
+    words = ("events", logs, "-t", "loss", "--format", "csv", "--cursor", tmp_path / "at", "-o", path)
+    place.kajitori(*words)
+    path.write_text("")
+    append(logs / "train", 3)
+    assert "the output is shorter than when the cursor" in place.kajitori(*words).stderr
+    header_line, row = path.read_text().splitlines()
+    assert (header_line, row.split(",")[2]) == ("run,tag,step,value,wall_time", "3")
+
+
+def test_a_cursor_is_for_one_call_at_a_time(place, logs, tmp_path):
+    words = ("events", logs, "--format", "jsonl", "--cursor", tmp_path / "at")
+    follower = place.start_kajitori(*words, "--follow")
+    for _ in range(3):
+        follower.wait_line('{"run":"train"', "stdout")
+    done = place.kajitori(*words, status=1)
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert f"the cursor {tmp_path / 'at'} is in use by another call" in done.stderr
+    follower.kill()
+    append(logs / "train", 3)
+    assert steps_of(place.kajitori(*words).stdout)[-1] == 3
+
+
+def test_a_cursor_that_cannot_be_written_leaves_nothing(place, logs, tmp_path):
+    (tmp_path / "at").mkdir()
+    done = place.kajitori("events", logs, "--cursor", tmp_path / "at", status=1)
+    assert "cannot be read, or is none" in done.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("at")] == ["at"]
+
+
 def make_bytes(n):
     data = header()
     for step in range(n):
