@@ -64,6 +64,7 @@ static int open_new(const char *path, mode_t mode)
 int cli_events_output_begin(void)
 {
     const char *path = cli_events_given.output;
+    signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error like a full disk */
     if (!path && cli.format == CLI_NPZ && isatty(STDOUT_FILENO))
         return cli_usage("npz is no text for a terminal; give --output FILE");
     if (!path)

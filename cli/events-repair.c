@@ -101,27 +101,42 @@ static int copy_good(mending *state, int from, int to, uint64_t end)
     return copy_bytes(from, to, at, end);
 }
 
-static int copy_file(mending *state, const kj_file_info *file, const char *path)
+/* The good bytes of `from` to a new file, with its mode and times. */
+static int write_copy(mending *state, const kj_file_info *file, int from, const char *path)
 {
     struct stat st;
-    int from = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (from < 0 || fstat(from, &st) < 0) {
-        if (from >= 0)
-            close(from);
-        return fail(state, "read", file->path);
-    }
+    if (fstat(from, &st) < 0)
+        return -1;
     int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, st.st_mode & 0777);
     const struct timespec times[2] = {st.st_atim, st.st_mtim};
     bool done =
         to >= 0 && copy_good(state, from, to, file->committed) == 0 && futimens(to, times) == 0;
     int errnum = errno;
-    close(from);
     if (to >= 0 && close(to) < 0 && done) {
         errnum = errno;
         done = false;
     }
+    if (to >= 0 && !done)
+        unlink(path);
     errno = errnum;
-    return done ? CLI_DONE : fail(state, "write", path);
+    return done ? 0 : -1;
+}
+
+/* Whoever looks at OUT sees whole files only. */
+static int copy_file(mending *state, const kj_file_info *file, const char *path)
+{
+    char part[PATH_MAX];
+    int folder = (int)(strrchr(path, '/') - path);
+    if (snprintf(part, sizeof part, "%.*s/.part", folder, path) >= (int)sizeof part) {
+        errno = ENAMETOOLONG;
+        return fail(state, "write", path);
+    }
+    int from = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (from < 0)
+        return fail(state, "read", file->path);
+    int r = write_copy(state, file, from, part);
+    close(from);
+    return r < 0 || rename(part, path) < 0 ? fail(state, "write", path) : CLI_DONE;
 }
 
 static uint64_t torn_bytes(const kj_file_info *file)
@@ -161,17 +176,12 @@ static int mend_file(mending *state, const kj_file_info *file)
 /* A later round: a file of OUT is replaced. */
 static int mend_again(mending *state, const kj_file_info *file)
 {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s.part", file->path) >= (int)sizeof path) {
-        errno = ENAMETOOLONG;
-        return fail(state, "write", file->path);
-    }
     uint64_t before = state->left_out;
-    if (copy_file(state, file, path) != CLI_DONE)
+    if (copy_file(state, file, file->path) != CLI_DONE)
         return state->status;
     state->left_out += torn_bytes(file);
     say_left_out(file, before, state->left_out);
-    return rename(path, file->path) < 0 ? fail(state, "write", file->path) : CLI_DONE;
+    return CLI_DONE;
 }
 
 static int take_file(void *userdata, const kj_file_info *file)

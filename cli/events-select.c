@@ -93,6 +93,24 @@ static void insert_name(nearest *list, char *name, int d)
     list->n_named++;
 }
 
+/* How the list has a name, for free. Takes `clean`. */
+static char *shown(char *clean)
+{
+    enum { MOST = 60 };
+    size_t size = strlen(clean);
+    if (size == 0) {
+        free(clean);
+        return cli_check_memory(strdup("(empty tag)"));
+    }
+    if (size > MOST) {
+        size = MOST - 3;
+        while ((clean[size] & 0xc0) == 0x80)
+            size--;
+        strcpy(clean + size, "...");
+    }
+    return clean;
+}
+
 static int add_name(void *userdata, const kj_tag_info *tag)
 {
     nearest *list = userdata;
@@ -106,6 +124,7 @@ static int add_name(void *userdata, const kj_tag_info *tag)
     char *clean =
         list->are_runs ? cli_clean(tag->run, strlen(tag->run)) : cli_clean(tag->tag, tag->tag_size);
     int d = distance(list->wanted, clean);
+    clean = shown(clean);
     if (!list->are_runs && strcmp(tag->run, ".") != 0) {
         char *name = NULL;
         if (asprintf(&name, "%s (in %s)", clean, tag->run) < 0)

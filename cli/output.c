@@ -91,8 +91,8 @@ char *cli_time_text(double seconds, char text[32])
 
 bool cli_colour(FILE *stream)
 {
-    const char *no = getenv("NO_COLOR");
-    return isatty(fileno(stream)) && !(no && *no);
+    const char *no = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    return isatty(fileno(stream)) && !(no && *no) && !(terminal && strcmp(terminal, "dumb") == 0);
 }
 
 size_t cli_decode(const char *bytes, size_t size, unsigned *ret_code)

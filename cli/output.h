@@ -32,7 +32,8 @@ char *cli_cell_text(struct json_object *value);
 /* "2026-11-30 16:41:47", local time, of seconds since 1970; "-" when it is none. Returns `text`. */
 char *cli_time_text(double seconds, char text[32]);
 
-/* Whether colours may be used on this stream: a terminal, and NO_COLOR is not set. */
+/* Whether colours may be used on this stream: a terminal that is not "dumb", and NO_COLOR is not
+ * set. */
 bool cli_colour(FILE *stream);
 
 /* One line of JSON. */

@@ -79,6 +79,16 @@ def test_missing_tag_lists_the_nearest(place, logs):
     assert done.stderr == f"kajitori: {logs}: no run 'test'; there is: train, validation\n"
 
 
+def test_one_long_name_does_not_hide_the_others(place, tmp_path):
+    writer = EventWriter(tmp_path / "logs")
+    for tag in ("x" * 70000, "", "\u00e9" * 60, "acc"):
+        writer.add(tag, 0, 1)
+    writer.close()
+    done = place.kajitori("events", tmp_path / "logs", "--tag", "loss", status=1)
+    names = done.stderr.strip().split("there is: ")[1].split(", ")
+    assert sorted(names) == sorted(["x" * 57 + "...", "(empty tag)", "\u00e9" * 28 + "...", "acc"])
+
+
 def test_tag_of_a_spec(place, logs, tmp_path):
     table = tmp_path / "metrics.csv"
     table.write_text("step,loss,acc\n0,0.5,0.1\n1,0.25,0.2\n")

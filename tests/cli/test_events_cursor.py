@@ -126,7 +126,18 @@ def test_a_cursor_that_cannot_be_leaves_the_output_as_it_is(place, logs, tmp_pat
 
 def test_an_output_that_was_emptied_gets_a_header_and_a_note(place, logs, tmp_path):
     path = tmp_path / "points.csv"
-    words = ("events", logs, "-t", "loss", "--format", "csv", "--cursor", tmp_path / "at", "-o", path)
+    words = (
+        "events",
+        logs,
+        "-t",
+        "loss",
+        "--format",
+        "csv",
+        "--cursor",
+        tmp_path / "at",
+        "-o",
+        path,
+    )
     place.kajitori(*words)
     path.write_text("")
     append(logs / "train", 3)

@@ -9,6 +9,7 @@ import math
 import os
 import pty
 import random
+import resource
 import signal
 import struct
 import subprocess
@@ -210,6 +211,47 @@ def test_an_output_that_is_interrupted_leaves_nothing(place, tmp_path):
     process.popen.terminate()
     assert process.wait() == -signal.SIGTERM
     assert list(tmp_path.glob("out*")) == []
+
+
+def limited(place, size, *words):
+    """The command where no file may have more than `size` bytes."""
+    return subprocess.run(
+        [place.command, "events", *map(str, words)],
+        env=place.env,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--values", "--output", "out"), "cannot write {}"),
+        (("--format", "npz", "--output", "out"), "cannot write {}"),
+        (("--format", "jsonl", "--cursor", "out"), "cannot write the cursor {}: File too large"),
+    ],
+)
+def test_what_cannot_be_written_leaves_nothing(place, logs, tmp_path, words, message):
+    out = tmp_path / "out"
+    done = limited(place, 100, logs, *(out if word == "out" else word for word in words))
+    assert done.returncode == 1
+    assert done.stderr == f"kajitori: {message.format(out)}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_a_copy_that_cannot_be_written_is_not_there(place, tmp_path):
+    writer = EventWriter(tmp_path / "logs" / "a")
+    writer.close()
+    long = EventWriter(tmp_path / "logs" / "b")
+    for step in range(100):
+        long.add("loss", step, 0.5)
+    long.close()
+    out = tmp_path / "out"
+    done = limited(place, 1000, tmp_path / "logs", "--repair", out)
+    copy = out / "b" / long.path.name
+    assert (done.returncode, done.stderr) == (1, f"kajitori: cannot write {copy}: File too large\n")
+    assert [p for p in out.rglob("*") if p.is_file()] == [out / "a" / writer.path.name]
 
 
 def test_plot_of_one_run(place, tmp_path):

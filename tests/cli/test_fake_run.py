@@ -150,6 +150,7 @@ def test_colours_only_on_a_terminal(place, fake):
     assert text.startswith("\x1b[1mid ")
     assert text.count("\x1b") == 2
     assert "\x1b" not in on_terminal(place, "ps", NO_COLOR="1")
+    assert "\x1b" not in on_terminal(place, "ps", TERM="dumb")
     assert "\x1b" not in place.kajitori("ps").stdout
 
 
