@@ -12,7 +12,9 @@
  * pages of the file; readers wait for the rest of it. Where a write is cut short (full disk), what
  * was written of the record is taken back, the call fails, and the next one begins where it should.
  * A writer is for one thread at a time. After fork(2) the child's copy must not be used but to
- * close it, which then writes nothing; what else it would write is refused (KJ_ESTATE).
+ * close it, which then writes nothing; what else it would write is refused (KJ_ESTATE). Besides
+ * what each call names, all may fail with KJ_EMEM, and those that write with KJ_EIO and, where
+ * somebody else damaged a shared file, with KJ_EDATA.
  */
 #ifndef KAJITORI_EVENT_WRITER_H
 #define KAJITORI_EVENT_WRITER_H
@@ -67,11 +69,11 @@ KJ_API int kj_event_writer_close(kj_event_writer *writer, kj_error *err);
 KJ_API const char *kj_event_writer_path(const kj_event_writer *writer);
 
 /* `tag`: 1 to 4096 bytes of UTF-8. `wall_time`: seconds since 1970, NaN: now; not infinite. Any
- * value, NaN and infinities too. KJ_EARG, KJ_EIO. */
+ * value, NaN and infinities too. KJ_EARG. */
 KJ_API int kj_event_writer_add_scalar(kj_event_writer *writer, const char *tag, int64_t step,
                                       double wall_time, double value, kj_error *err);
 
-/* Markdown for TensorBoard's page "Text"; at most 1 MiB of UTF-8. */
+/* Markdown for TensorBoard's page "Text"; at most 1 MiB of UTF-8. KJ_EARG. */
 KJ_API int kj_event_writer_add_text(kj_event_writer *writer, const char *tag, int64_t step,
                                     double wall_time, const char *text, kj_error *err);
 
@@ -98,16 +100,16 @@ typedef struct kj_hparams {
 
 /*
  * The hyperparameters of this run, for TensorBoard's page "HParams"; together at most 1 MiB.
- * TensorBoard takes the first such record of a run only. Without `metrics` it finds out itself
- * which parameters and scalars the runs of a log folder have; with them, it shows the parameters
- * and metrics of the first run that named some, for all runs.
+ * KJ_EARG. TensorBoard takes the first such record of a run only. Without `metrics` it finds out
+ * itself which parameters and scalars the runs of a log folder have; with them, it shows the
+ * parameters and metrics of the first run that named some, for all runs.
  */
 KJ_API int kj_event_writer_add_hparams(kj_event_writer *writer, const kj_hparams *hparams,
                                        kj_error *err);
 
 enum kj_hparams_status { KJ_HPARAMS_SUCCESS = 1, KJ_HPARAMS_FAILURE = 2, KJ_HPARAMS_RUNNING = 3 };
 
-/* How the run of add_hparams ended. `end_time` as start_time. */
+/* How the run of add_hparams ended. `end_time` as start_time. KJ_EARG. */
 KJ_API int kj_event_writer_end_hparams(kj_event_writer *writer, enum kj_hparams_status status,
                                        double end_time, kj_error *err);
 

@@ -139,8 +139,9 @@ typedef struct kj_columns {
     const uint32_t *flags;  /* kj_events_next only: enum kj_point_flag */
 } kj_columns;
 
-/* As kj_events_step, for at most max_points at a time (0: 65536). The columns are the caller's, one
- * reference; n is 0 when the call returns 0. Their memory is used again when they are released. */
+/* As kj_events_step, for at most max_points at a time (0: 65536; more than 16,777,216: KJ_EARG).
+ * The columns are the caller's, one reference; n is 0 when the call returns 0. Their memory is used
+ * again when they are released. */
 KJ_API int kj_events_next(kj_events *events, int timeout_ms, uint64_t max_points,
                           kj_columns **ret_columns, kj_error *err);
 
@@ -158,7 +159,7 @@ enum kj_merge {
 
 /* All points of one tag of one run so far, of a reader opened with KJ_EVENTS_KEEP. With
  * KJ_MERGE_ALL nothing is copied. KJ_ENOENT: no such run and tag; the message lists the nearest
- * ones. KJ_ESTATE: without KJ_EVENTS_KEEP. */
+ * ones. KJ_ESTATE: without KJ_EVENTS_KEEP. KJ_EARG: a merge that is none. */
 KJ_API int kj_events_get_history(kj_events *events, const char *run, const char *tag,
                                  uint64_t tag_size, enum kj_merge merge, kj_columns **ret_columns,
                                  kj_error *err);
@@ -324,6 +325,7 @@ KJ_API int kj_events_list_files(kj_events *events, kj_file_fn fn, void *userdata
  * has been delivered before the call does not come again from a reader that is opened with it, in
  * this process or another one; all else comes once. Counts, minima and maxima of kj_tag_info, the
  * figures and the ranges of damage go on too; kept points do not. Not from within a callback.
+ * `ret_size` may be NULL. KJ_ERANGE: it would be longer than the 256 MiB that are read back.
  */
 KJ_API int kj_events_get_cursor(const kj_events *events, char **ret_text, uint64_t *ret_size,
                                 kj_error *err);

@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "errors.h"
+#include "event-name.h"
 #include "files.h"
 #include "folder-files.h"
 #include "mem.h"
@@ -27,20 +28,6 @@ enum {
     MAX_FOLDERS = 100000,
     MTIME_DOUBT_MS = 2500 /* a folder can change again without another time of change */
 };
-
-bool kji_is_event_name(const char *name)
-{
-    static const char *const others[] = {".profile-empty", ".gz", ".tmp", ".swp", ".part"};
-    if (name[0] == '.' || !strstr(name, ".tfevents."))
-        return false;
-    size_t size = strlen(name);
-    for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
-        size_t tail = strlen(others[k]);
-        if (size >= tail && strcmp(name + size - tail, others[k]) == 0)
-            return false;
-    }
-    return true;
-}
 
 void kji_event_dir_done(kji_event_dir *dir)
 {

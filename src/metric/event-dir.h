@@ -53,7 +53,4 @@ static inline bool kji_event_dir_polls(const kji_event_dir *dir)
     return dir->n_polled > 0 || (!dir->table.folders[0]->present && dir->parent_wd < 0);
 }
 
-/* Whether a file of this name is an event file. */
-bool kji_is_event_name(const char *name);
-
 #endif

@@ -49,12 +49,9 @@ static const char syntax[] = "events:FOLDER[:TAG]";
 static int events_split(const char *rest, char **ret_where, char **ret_tag, kj_error *err)
 {
     int r = kji_spec_split_tag(rest, "folder", syntax, "tag", ret_where, ret_tag, err);
-    if (r < 0)
-        return r;
-    size_t size = strlen(*ret_where);
-    while (size > 1 && (*ret_where)[size - 1] == '/')
-        (*ret_where)[--size] = 0;
-    return 0;
+    if (r == 0)
+        kji_spec_trim_slashes(*ret_where);
+    return r;
 }
 
 static int events_open(void *instance, const kji_source_context *context, kj_error *err)

@@ -21,6 +21,7 @@
 #include "errors.h"
 #include "event-encode.h"
 #include "event-frame.h"
+#include "event-name.h"
 #include "event-place.h"
 #include "event-tail.h"
 #include "files.h"
@@ -184,24 +185,23 @@ static int put_if(kj_event_writer *writer, bool is_encoded, kj_error *err)
 
 static int check_suffix(const char *suffix, kj_error *err)
 {
-    static const char *const unread[] = {".profile-empty", ".gz", ".tmp", ".swp", ".part"};
+    char name[SUFFIX_MAX + 32];
     size_t size = strnlen(suffix, SUFFIX_MAX + 1);
     if (size > SUFFIX_MAX || strchr(suffix, '/'))
         return kji_fail(err, KJ_EARG, "suffix \"%.80s\": at most %d bytes, no slash", suffix,
                         SUFFIX_MAX);
-    for (size_t k = 0; k < sizeof unread / sizeof *unread; k++) {
-        size_t n = strlen(unread[k]);
-        if (size >= n && strcmp(suffix + size - n, unread[k]) == 0)
-            return kji_fail(err, KJ_EARG, "suffix \"%s\": readers pass over such files", suffix);
-    }
-    return 0;
+    snprintf(name, sizeof name, "events.out.tfevents.1%s", suffix);
+    return kji_is_event_name(name)
+               ? 0
+               : kji_fail(err, KJ_EARG, "suffix \"%s\": readers pass over such files", suffix);
 }
 
 static int check_options(const kj_event_writer_options *options, kj_error *err)
 {
     enum { KNOWN = KJ_EVENT_WRITER_APPEND | KJ_EVENT_WRITER_DOUBLE | KJ_EVENT_WRITER_BUFFER };
     if (options->flags & ~(uint32_t)KNOWN)
-        return kji_fail(err, KJ_EARG, "flags 0x%x: unknown bits", options->flags);
+        return kji_fail(err, KJ_EARG, "flags 0x%x: only 0x%x are known", options->flags,
+                        (unsigned)KNOWN);
     return options->suffix ? check_suffix(options->suffix, err) : 0;
 }
 
@@ -342,9 +342,15 @@ static int check_place(kji_event_at *ret_at, const char *tag, int64_t step, doub
 {
     size_t size = tag ? strnlen(tag, TAG_MAX + 1) : 0;
     if (size == 0 || size > TAG_MAX || !kji_utf8_valid(tag, size))
-        return kji_fail(err, KJ_EARG, "a tag has 1 to %d bytes of UTF-8", TAG_MAX);
+        return kji_fail(err, KJ_EARG, "the tag is %s; expected 1 to %d bytes of UTF-8",
+                        size == 0        ? "empty"
+                        : size > TAG_MAX ? "too long"
+                                         : "not UTF-8",
+                        TAG_MAX);
     if (isinf(wall_time))
-        return kji_fail(err, KJ_EARG, "the wall time is infinite");
+        return kji_fail(err, KJ_EARG,
+                        "the wall time is infinite; expected seconds since 1970, or "
+                        "NaN for now");
     *ret_at = (kji_event_at){tag, size, step, isnan(wall_time) ? kji_wall_time() : wall_time};
     return 0;
 }
@@ -371,7 +377,12 @@ int kj_event_writer_add_text(kj_event_writer *writer, const char *tag, int64_t s
     if (r < 0)
         return r;
     if (size > TEXT_MAX || !kji_utf8_valid(text, size))
-        return kji_fail(err, KJ_EARG, "a text has at most %d bytes of UTF-8", TEXT_MAX);
+        return kji_fail(err, KJ_EARG,
+                        "the text of tag %.80s is %s; expected at most %d bytes of UTF-8", tag,
+                        !text             ? "missing"
+                        : size > TEXT_MAX ? "too long"
+                                          : "not UTF-8",
+                        TEXT_MAX);
     return put_if(writer, kji_encode_text(&writer->encoder, &at, text, size), err);
 }
 
@@ -451,8 +462,8 @@ int kj_event_writer_end_hparams(kj_event_writer *writer, enum kj_hparams_status 
                                 double end_time, kj_error *err)
 {
     if (status < KJ_HPARAMS_SUCCESS || status > KJ_HPARAMS_RUNNING)
-        return kji_fail(err, KJ_EARG, "status %d: it is one of enum kj_hparams_status",
-                        (int)status);
+        return kji_fail(err, KJ_EARG, "status %d: expected %d to %d of enum kj_hparams_status",
+                        (int)status, KJ_HPARAMS_SUCCESS, KJ_HPARAMS_RUNNING);
     return put_if(writer,
                   kji_encode_session_end(&writer->encoder, kji_wall_time(), status, end_time), err);
 }

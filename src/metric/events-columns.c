@@ -54,7 +54,8 @@ int kj_events_get_history(kj_events *events, const char *run_name, const char *t
     if (!(events->options.flags & KJ_EVENTS_KEEP))
         return kji_fail(err, KJ_ESTATE, "no points are kept; open the source with KJ_EVENTS_KEEP");
     if ((uint32_t)merge > KJ_MERGE_FIRST)
-        return kji_fail(err, KJ_EARG, "unknown merge %d", (int)merge);
+        return kji_fail(err, KJ_EARG, "merge %d: expected %d to %d of enum kj_merge", (int)merge,
+                        KJ_MERGE_ALL, KJ_MERGE_FIRST);
     kji_run *run = kji_tag_table_find_run(&events->tags, run_name);
     kji_tag *tag = run ? kji_tag_table_find_tag(run, tag_name, tag_size) : NULL;
     if (!tag) {

@@ -89,6 +89,13 @@ int kji_spec_split_tag(const char *text, const char *what, const char *syntax, c
     return 0;
 }
 
+void kji_spec_trim_slashes(char *where)
+{
+    size_t size = strlen(where);
+    while (size > 1 && where[size - 1] == '/')
+        where[--size] = 0;
+}
+
 void kji_spec_done(kji_spec *spec)
 {
     free(spec->where);

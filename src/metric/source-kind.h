@@ -103,6 +103,9 @@ int kji_spec_split_where(const char *text, const char *what, const char *syntax,
 int kji_spec_split_tag(const char *text, const char *what, const char *syntax, const char *field,
                        char **ret_where, char **ret_tag, kj_error *err);
 
+/* Those at the end of a folder's path. */
+void kji_spec_trim_slashes(char *where);
+
 int kji_spec_parse(const char *text, kji_spec *ret_spec, kj_error *err);
 void kji_spec_done(kji_spec *spec);
 

@@ -61,7 +61,8 @@ static int take_options(kj_events *source, const kj_events_options *options, kj_
     memcpy(&source->options, options, options->size);
     source->options.size = sizeof source->options;
     if (source->options.flags & ~(uint32_t)KNOWN_FLAGS)
-        return kji_fail(err, KJ_EARG, "unknown flags 0x%x of a source", source->options.flags);
+        return kji_fail(err, KJ_EARG, "kj_events_options.flags is 0x%x; only 0x%x are known",
+                        source->options.flags, (unsigned)KNOWN_FLAGS);
     source->finished = source->options.flags & KJ_EVENTS_FINISHED;
     if (source->options.text_path) {
         source->text_path = strdup(source->options.text_path);

@@ -74,12 +74,9 @@ struct trainer {
 static int trainer_split(const char *rest, char **ret_where, char **ret_tag, kj_error *err)
 {
     int r = kji_spec_split_tag(rest, "file", syntax, "key", ret_where, ret_tag, err);
-    if (r < 0)
-        return r;
-    size_t size = strlen(*ret_where);
-    while (size > 1 && (*ret_where)[size - 1] == '/')
-        (*ret_where)[--size] = 0;
-    return 0;
+    if (r == 0)
+        kji_spec_trim_slashes(*ret_where);
+    return r;
 }
 
 /* As the Trainer calls it in TensorBoard: "eval/loss" is eval_loss here, "train/loss" is loss. */
