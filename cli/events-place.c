@@ -51,9 +51,9 @@ static char *spec_of(const char *path)
     return spec;
 }
 
-/* Whether it is a spec of a source of lines with - for FILE. */
-static bool reads_input(const char *place)
+bool cli_events_read_input(void)
 {
+    const char *place = cli_events_given.place;
     static const char *const names[] = {"jsonl:-", "csv:-", "text:-"};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         size_t size = strlen(names[k]);
@@ -65,7 +65,7 @@ static bool reads_input(const char *place)
 
 int cli_events_wait_ms(void)
 {
-    return cli_events_given.follow || reads_input(cli_events_given.place) ? -1 : 0;
+    return cli_events_given.follow || cli_events_read_input() ? -1 : 0;
 }
 
 static int cannot_open(const kj_error *err)
@@ -81,7 +81,8 @@ int cli_events_open(uint32_t flags, const char *cursor, kj_events **ret_events)
     const char *place = cli_events_given.place;
     kj_error err = KJ_ERROR_INIT;
     kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
-    bool finished = cli_events_given.finished || (reads_input(place) && !cli_events_given.follow);
+    bool finished =
+        cli_events_given.finished || (cli_events_read_input() && !cli_events_given.follow);
     options.flags = flags | (finished ? (uint32_t)KJ_EVENTS_FINISHED : 0);
     options.cursor = cursor;
     if (is_spec(place))

@@ -136,7 +136,8 @@ static int add_name(void *userdata, const kj_tag_info *tag)
     return 0;
 }
 
-static void say_missing(const nearest *list)
+/* `awaited`: it may still come, and is no error. */
+static void say_missing(const nearest *list, bool awaited)
 {
     char text[1000] = "", more[40] = "", wanted[300] = "such tag";
     size_t size = 0;
@@ -150,18 +151,22 @@ static void say_missing(const nearest *list)
     if (list->wanted)
         snprintf(wanted, sizeof wanted, "%s '%s'", list->are_runs ? "run" : "tag", list->wanted);
     const char *run = cli_events_given.runs && !list->are_runs ? cli_events_given.runs[0] : NULL;
-    cli_error("%s: no %s%s%s; there is: %s%s", cli_events_given.place, wanted,
-              run ? " in run " : "", run ? run : "", text, more);
+    (awaited ? cli_note : cli_error)("%s: no %s%s%s%s; there is: %s%s", cli_events_given.place,
+                                     wanted, run ? " in run " : "", run ? run : "",
+                                     awaited ? " yet" : "", text, more);
 }
 
-static int check_place(const kj_events *events)
+static int check_place(const kj_events *events, bool awaited)
 {
     kj_events_stats stats = {.size = sizeof stats};
     kj_events_get_stats(events, &stats);
     struct stat st;
     if (stats.files > 0 || stats.points > 0 || stat(cli_events_given.place, &st) == 0)
         return CLI_DONE;
-    cli_error("%s: there is nothing yet; --follow waits for it", cli_events_given.place);
+    if (awaited)
+        cli_note("%s: there is nothing yet", cli_events_given.place);
+    else
+        cli_error("%s: there is nothing yet; --follow waits for it", cli_events_given.place);
     return CLI_FAILED;
 }
 
@@ -183,10 +188,10 @@ static bool misses_its_tag(kj_events *events)
     return n_unselected > 0;
 }
 
-int cli_events_check_found(kj_events *events)
+static int check_found(kj_events *events, bool awaited)
 {
     kj_error err = KJ_ERROR_INIT;
-    if (check_place(events) != CLI_DONE)
+    if (check_place(events, awaited) != CLI_DONE)
         return CLI_FAILED;
     const char *run = first_missing(cli_events_given.runs, run_found);
     const char *tag = first_missing(cli_events_given.tags, tag_found);
@@ -197,11 +202,30 @@ int cli_events_check_found(kj_events *events)
     nearest list = {.wanted = run ? run : tag, .are_runs = run != NULL};
     if (kj_events_list_tags(events, add_name, &list, &err) < 0)
         return cli_fail(&err);
-    if (list.n == 0)
+    if (list.n == 0 && !awaited)
         cli_error("%s: there are no scalars in it", cli_events_given.place);
-    else
-        say_missing(&list);
+    else if (list.n > 0)
+        say_missing(&list, awaited);
     for (int k = 0; k < list.n_named; k++)
         free(list.names[k]);
     return CLI_FAILED;
+}
+
+int cli_events_check_found(kj_events *events)
+{
+    return check_found(events, false);
+}
+
+static int look_up(void *userdata, const kj_tag_info *tag)
+{
+    (void)userdata;
+    if (tag->selected)
+        cli_events_wants(tag->run, tag->tag, tag->tag_size);
+    return 0;
+}
+
+void cli_events_note_missing(kj_events *events)
+{
+    kj_events_list_tags(events, look_up, NULL, NULL);
+    check_found(events, true);
 }

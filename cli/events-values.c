@@ -37,13 +37,18 @@ static int print_new(kj_events *events, printing *state)
 {
     kj_error err = KJ_ERROR_INIT;
     int r, status;
+    int wait_ms = cli_events_read_input() ? cli_events_wait_ms() : 0;
     bool more;
     do {
-        r = kj_events_step(events, cli_events_wait_ms(), take_point, state, &err);
+        r = kj_events_step(events, wait_ms, take_point, state, &err);
         if (fflush(stdout) != 0 || ferror(stdout))
             return CLI_FAILED; /* main says so */
         more = r > 0 || (r == 0 && cli_events_given.follow && !kj_events_is_finished(events));
         status = cli_events_cursor_save(events, !more);
+        if (r == 0 && more && wait_ms == 0) {
+            cli_events_note_missing(events);
+            wait_ms = cli_events_wait_ms();
+        }
     } while (status == CLI_DONE && more);
     return r < 0 ? cli_fail(&err) : status;
 }

@@ -26,6 +26,8 @@ extern cli_events_options cli_events_given;
 /* events-place.c. Opens what was given, with `flags` (enum kj_events_flag) and, unless NULL, where
  * to go on. Returns enum cli_status, with the error printed. */
 int cli_events_open(uint32_t flags, const char *cursor, kj_events **ret_events);
+/* Whether it is a SPEC with - for FILE. */
+bool cli_events_read_input(void);
 /* How long kj_events_step may wait: for ever with --follow, and for the end of standard input. */
 int cli_events_wait_ms(void);
 /* Reads all that is there now, for what it tells about itself. */
@@ -39,6 +41,8 @@ bool cli_events_wants_run(const char *run);
 /* CLI_DONE when there is something to read, and each of them has matched something; else says what
  * there is, the nearest first. */
 int cli_events_check_found(kj_events *events);
+/* The same as a note, before --follow waits: also of points that an earlier call printed. */
+void cli_events_note_missing(kj_events *events);
 
 /* events-output.c. From now on, standard output is --output: a new file that takes its place when
  * it is complete, or, with --follow and --cursor, the file itself, at its end. */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what trainings write into TensorBoard event files below a folder, as they write it, and says
-when a value is the best so far of its run and tag. The trainings know nothing of it.
+"""Follows TensorBoard event files below a folder and marks the best value so far of each tag.
+
+The trainings know nothing of it.
 
     python follow_events.py logs --tag epoch_loss
 

@@ -102,6 +102,18 @@ def test_tag_of_a_spec(place, logs, tmp_path):
     assert done.stderr.endswith("no tag 'loss'; there is: acc\n")
 
 
+def test_following_what_is_not_there_yet_says_so(place, logs, tmp_path):
+    for words, note in (
+        ((logs, "--tag", "acc", "--run", "train"), "no tag 'acc' in run train yet; there is: "),
+        ((logs, "--run", "test"), "no run 'test' yet; there is: train, validation"),
+        ((f"events:{logs}:acc",), "no such tag yet; there is: "),
+        ((tmp_path / "none",), "there is nothing yet"),
+    ):
+        following = place.start_kajitori("events", *words, "--follow")
+        following.wait_line(note, "stderr")
+        following.popen.kill()
+
+
 def test_one_of_several_tags_is_missing(place, logs):
     done = place.kajitori(
         "events", logs, "-t", "loss", "-t", "lr", "-r", "train", "--format", "value", status=1
