@@ -2,7 +2,7 @@
 /*
  * One file that grows, is damaged and heals, byte by byte. The files are made here: a version,
  * simple values, tensors with metadata, several values in one event, a session START, a histogram
- * and hparams without a value.
+ * and hparams without a value. Reading goes through this program, so that it can fail.
  */
 #include "crc32c.h"
 #include "event-make.h"
@@ -13,12 +13,26 @@
 #include "kji-test.h"
 
 #include <endian.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { N_RECORDS = 20 };
+
+static int reads_left = INT32_MAX; /* then the disk fails */
+
+ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
+{
+    if (reads_left <= 0) {
+        errno = EIO;
+        return -1;
+    }
+    reads_left--;
+    return syscall(SYS_pread64, fd, bytes, size, offset);
+}
 
 static const unsigned char scalar_metadata[] = {0x0a, 0x09, 0x0a, 0x07, 's',  'c', 'a',
                                                 'l',  'a',  'r',  's',  0x20, 0x01};
@@ -279,6 +293,69 @@ static void test_generations(void **state)
 }
 
 /* So many ranges are kept, all are counted. */
+/* An error of the disk or the network says nothing about what the file is. */
+static void test_read_errors(void **state)
+{
+    (void)state;
+    kji_strbuf bytes = KJI_STRBUF_INIT;
+    kji_reading reading;
+    kji_reading_begin(&reading);
+    kji_make_scalar(&bytes, 0, 1.5, "a", 0);
+    kji_reading_write(&reading, bytes.text, bytes.size);
+    kji_reading_look(&reading);
+    for (uint32_t k = 1; k < 10; k++) {
+        if (k % 3 == 0)
+            kji_strbuf_puts(&bytes, "this is no record");
+        kji_make_scalar(&bytes, k, 1.5 + k, "a", (float)k);
+        kji_reading_write(&reading, bytes.text, bytes.size);
+        reading.reader.now_ms += 5000;
+        for (int reads = 0; reads < 8; reads++) { /* until the first one that fails */
+            reads_left = reads;
+            kji_reading_look(&reading);
+            reading.reader.now_ms += 5000;
+        }
+        reads_left = INT32_MAX;
+        kji_reading_look(&reading);
+        reading.reader.now_ms += 5000;
+        kji_reading_look(&reading);
+        assert_int_equal(reading.n_points, k + 1);
+        assert_int_equal(reading.points[k].generation, 0);
+    }
+    assert_int_equal(reading.file->n_ranges, 3);
+    kji_reading_end(&reading);
+    kji_strbuf_done(&bytes);
+}
+
+/* More damage than one look goes through is gone through in the next ones, which come at once. */
+static void test_very_much_damage(void **state)
+{
+    (void)state;
+    enum { SIZE = 100 << 20 };
+    kji_strbuf bytes = KJI_STRBUF_INIT;
+    kji_reading reading;
+    char *noise = malloc(SIZE);
+    memset(noise, 0x55, SIZE);
+    kji_strbuf_add(&bytes, noise, SIZE);
+    free(noise);
+    kji_make_scalar(&bytes, 1, 1.5, "behind", 1);
+    kji_reading_begin(&reading);
+    kji_reading_write(&reading, bytes.text, bytes.size);
+    kji_strbuf_done(&bytes);
+    int n_looks = 0;
+    for (; reading.n_points == 0; n_looks++) {
+        kji_reading_look(&reading);
+        int64_t due = kji_event_file_deadline(reading.file, &reading.reader);
+        assert_true(due == (reading.n_points ? INT64_MAX
+                            : n_looks        ? reading.reader.now_ms + 1
+                                             : reading.reader.grace_ms));
+        reading.reader.now_ms = due;
+    }
+    assert_true(n_looks > 2);
+    assert_int_equal(reading.file->n_ranges, 1);
+    assert_int_equal(reading.file->ranges[0].end, SIZE);
+    kji_reading_end(&reading);
+}
+
 static void test_much_damage(void **state)
 {
     (void)state;
@@ -426,6 +503,8 @@ int main(void)
         cmocka_unit_test(test_no_memory_for_a_wrong_checksum),
         cmocka_unit_test(test_generations),
         cmocka_unit_test(test_much_damage),
+        cmocka_unit_test(test_very_much_damage),
+        cmocka_unit_test(test_read_errors),
         cmocka_unit_test(test_heads_that_claim_all_that_follows),
         cmocka_unit_test(test_points_say_their_type),
         cmocka_unit_test(test_the_first_metadata_count),

@@ -30,8 +30,8 @@
 enum {
     JUMP_FROM = 32 << 10,      /* larger records are looked at before they are read */
     SUMMARY_LIMIT = 256 << 20, /* a larger record is not loaded */
-    VAIN_BYTES = 1 << 30, /* that are compared with a checksum in vain in one look, of payloads */
-    VAIN_FROM = 1 << 10,  /* larger than this */
+    SEARCH_BYTES = 64 << 20,   /* of damage that are searched in one look: other files wait */
+    VAIN_BYTES = 1 << 30, /* of payloads that are compared with a checksum in vain in one look */
     HOLE_PATIENCE = 12    /* times the grace: then a hole is given up though the file changes */
 };
 
@@ -205,48 +205,6 @@ static int next_record(struct look *look, struct record *record, bool *ret_end)
     return record->size > JUMP_FROM ? next_large(look, record) : load(look, record);
 }
 
-/* The payload behind a head that may be none: many that claim all that follows must not make the
- * search endless, so that large ones are only checked within a budget. */
-static enum kj_damage_kind check_candidate(struct look *look, uint64_t offset, size_t size)
-{
-    if (offset > look->size || look->size - offset < size + 4)
-        return KJ_DAMAGE_PARTIAL;
-    if (size > VAIN_FROM && size > look->budget)
-        return KJ_DAMAGE_PAYLOAD;
-    enum kj_damage_kind state = kji_check_payload(look->fd, offset, size);
-    if (state != KJ_DAMAGE_NONE && size > VAIN_FROM)
-        look->budget -= size;
-    return state;
-}
-
-/*
- * The good record that begins at or behind `from`. false: there is none (file->searched says from
- * where to search when the file has grown), or a read error.
- */
-static bool find_record(struct look *look, uint64_t from, uint64_t *ret_offset)
-{
-    uint64_t unfinished = UINT64_MAX; /* the first header that waits for its payload */
-    uint64_t offset = from;
-    for (; fill(look, offset, KJI_FRAME_HEAD); offset++) {
-        size_t size;
-        if (held(look, offset) < KJI_FRAME_HEAD)
-            break;
-        const unsigned char *head = at(look, offset);
-        if ((head[4] | head[5] | head[6] | head[7]) != 0 ||
-            kji_frame_head(head, &size) != KJI_HEAD_GOOD)
-            continue;
-        enum kj_damage_kind state = check_candidate(look, offset + KJI_FRAME_HEAD, size);
-        if (state == KJ_DAMAGE_NONE) {
-            *ret_offset = offset;
-            return true;
-        }
-        if (state == KJ_DAMAGE_PARTIAL && unfinished == UINT64_MAX)
-            unfinished = offset;
-    }
-    look->file->searched = unfinished < offset ? unfinished : offset;
-    return false;
-}
-
 static void commit(struct look *look, const struct record *record)
 {
     kji_file_mark *mark = &look->file->mark;
@@ -317,13 +275,15 @@ static void note_state(struct look *look, enum kj_damage_kind state)
     int64_t now = look->reader->now_ms;
     if (state != file->state) {
         file->first_ms = file->since_ms = now;
-        file->searched = 0;
+        file->search = (kji_event_search){0};
         file->given_up = false;
     } else if (look->changed) {
         /* While a file with a hole still changes, the hole may yet be filled. */
         int64_t patience = file->first_ms + (int64_t)HOLE_PATIENCE * look->reader->grace_ms;
-        if (state == KJ_DAMAGE_HOLE && now < patience)
+        if (state == KJ_DAMAGE_HOLE && now < patience) {
             file->since_ms = now;
+            file->search.running = false;
+        }
         file->given_up = false;
     }
     file->state = state;
@@ -337,6 +297,30 @@ static void tell_read_error(const kji_event_file *file)
         kji_log(KJ_LOG_WARNING, "%s: cannot be read at offset %llu: %s; tried again later",
                 file->path, (unsigned long long)file->mark.committed,
                 strerror_r(errno, text, sizeof text));
+}
+
+/* For the good record behind what is damaged. A hole may have been filled anywhere meanwhile. */
+static enum kji_search_end search_on(struct look *look, enum kj_damage_kind state)
+{
+    kji_event_search *search = &look->file->search;
+    uint64_t behind = look->file->mark.committed + 1;
+    if (!search->running && (state == KJ_DAMAGE_HOLE || search->at < behind))
+        search->at = behind;
+    note_last(look);
+    return kji_event_search_on(search, &look->reader->window, look->size,
+                               look->reader->finished ? UINT64_MAX : SEARCH_BYTES, &look->budget);
+}
+
+/* Up to the record that was found. */
+static void skip_damage(struct look *look, enum kj_damage_kind state, const struct record *record)
+{
+    kji_event_file *file = look->file;
+    uint64_t bytes = file->search.at - file->mark.committed;
+    skip_to(look, file->search.at, state);
+    if (state == KJ_DAMAGE_PAYLOAD && bytes == record->size + KJI_FRAME_EXTRA) {
+        file->mark.records++; /* so that those behind it keep their numbers */
+        look->reader->sink->stats->records++;
+    }
 }
 
 /* There is no record at `committed`, or one that is damaged (PAYLOAD). True when something was
@@ -353,17 +337,18 @@ static bool recover(struct look *look, enum kj_damage_kind state, const struct r
     if (!reader->finished && (state == KJ_DAMAGE_PARTIAL || file->given_up ||
                               reader->now_ms - file->since_ms < (int64_t)reader->grace_ms))
         return false;
-    uint64_t from = file->mark.committed + 1, found;
-    if (state != KJ_DAMAGE_HOLE && file->searched > from)
-        from = file->searched;
-    if (find_record(look, from, &found)) {
-        uint64_t bytes = found - file->mark.committed;
-        skip_to(look, found, state);
-        if (state == KJ_DAMAGE_PAYLOAD && bytes == record->size + KJI_FRAME_EXTRA) {
-            file->mark.records++; /* so that those behind it keep their numbers */
-            reader->sink->stats->records++;
-        }
+    switch (search_on(look, state)) {
+    case KJI_SEARCH_FOUND:
+        skip_damage(look, state, record);
         return true;
+    case KJI_SEARCH_UNREADABLE:
+        tell_read_error(file);
+        note_state(look, KJ_DAMAGE_UNREADABLE);
+        return false;
+    case KJI_SEARCH_LATER:
+        return false;
+    case KJI_SEARCH_NONE:
+        break;
     }
     file->given_up = true;
     if (reader->finished && state != KJ_DAMAGE_PARTIAL && look->size > file->mark.committed)
@@ -413,30 +398,33 @@ static int read_records(struct look *look)
     }
 }
 
-/* Whether the first bytes are still there, as far as the file goes. */
-static bool begins_the_same(const kji_file_mark *mark, int fd, uint64_t size)
+/* Whether the file has these bytes at `offset`; -1: that cannot be read. */
+static int has_at(int fd, const unsigned char *bytes, size_t size, uint64_t offset)
 {
-    unsigned char bytes[sizeof mark->head];
-    uint64_t there = size > mark->head_offset ? size - mark->head_offset : 0;
-    size_t want = there < mark->head_size ? (size_t)there : mark->head_size;
-    return kji_read_at(fd, bytes, want, mark->head_offset) == (ssize_t)want &&
-           memcmp(bytes, mark->head, want) == 0;
+    unsigned char there[sizeof((kji_file_mark *)NULL)->head];
+    ssize_t n = kji_read_at(fd, there, size, offset);
+    return n < 0 ? -1 : (size_t)n == size && memcmp(there, bytes, size) == 0;
 }
 
-/* Whether all that we have read of it before is still there. */
-static bool is_the_same(const kji_file_mark *mark, int fd)
+/* Whether the first bytes are still there, as far as the file goes; -1 as above. */
+static int begins_the_same(const kji_file_mark *mark, int fd, uint64_t size)
 {
-    unsigned char bytes[KJI_FRAME_HEAD];
-    size_t tail = sizeof mark->last_tail;
+    uint64_t there = size > mark->head_offset ? size - mark->head_offset : 0;
+    size_t want = there < mark->head_size ? (size_t)there : mark->head_size;
+    return has_at(fd, mark->head, want, mark->head_offset);
+}
+
+/* Whether all that we have read of it before is still there; -1 as above. */
+static int is_the_same(const kji_file_mark *mark, int fd)
+{
     if (mark->head_size == 0) /* nothing but damage so far */
-        return true;
-    if (mark->last_end == 0) /* cut before that of the last record could be kept */
-        return begins_the_same(mark, fd, UINT64_MAX);
-    return begins_the_same(mark, fd, UINT64_MAX) &&
-           kji_read_at(fd, bytes, KJI_FRAME_HEAD, mark->last_offset) == KJI_FRAME_HEAD &&
-           memcmp(bytes, mark->last_head, KJI_FRAME_HEAD) == 0 &&
-           kji_read_at(fd, bytes, tail, mark->last_end - tail) == (ssize_t)tail &&
-           memcmp(bytes, mark->last_tail, tail) == 0;
+        return 1;
+    int r = begins_the_same(mark, fd, UINT64_MAX);
+    if (r <= 0 || mark->last_end == 0) /* cut before that of the last record could be kept */
+        return r;
+    r = has_at(fd, mark->last_head, sizeof mark->last_head, mark->last_offset);
+    size_t tail = sizeof mark->last_tail;
+    return r <= 0 ? r : has_at(fd, mark->last_tail, tail, mark->last_end - tail);
 }
 
 static void begin_anew(kji_event_file *file, kji_event_reader *reader)
@@ -446,7 +434,7 @@ static void begin_anew(kji_event_file *file, kji_event_reader *reader)
     file->n_ranges = 0;
     file->mark = (kji_file_mark){.generation = file->mark.generation + 1};
     file->state = KJ_DAMAGE_NONE;
-    file->searched = 0;
+    file->search = (kji_event_search){0};
     file->given_up = false;
 }
 
@@ -454,15 +442,20 @@ enum identity {
     SAME,
     SHORTER, /* than what was read, but it begins the same: it may be in the course of being copied
               */
-    OTHER
+    OTHER,
+    UNKNOWN /* it cannot be read */
 };
 
 static enum identity identify(const struct look *look)
 {
-    const kji_file_mark *mark = &look->file->mark;
-    if (look->size < mark->committed)
-        return begins_the_same(mark, look->fd, look->size) ? SHORTER : OTHER;
-    return look->changed && mark->committed && !is_the_same(mark, look->fd) ? OTHER : SAME;
+    const kji_event_file *file = look->file;
+    const kji_file_mark *mark = &file->mark;
+    bool shorter = look->size < mark->committed;
+    bool doubtful = look->changed || file->state == KJ_DAMAGE_UNREADABLE;
+    if (!shorter && (!doubtful || mark->committed == 0))
+        return SAME;
+    int r = shorter ? begins_the_same(mark, look->fd, look->size) : is_the_same(mark, look->fd);
+    return r < 0 ? UNKNOWN : r == 0 ? OTHER : shorter ? SHORTER : SAME;
 }
 
 /* Who copies a file anew will soon have it as long as it was; else it is another one. */
@@ -512,6 +505,11 @@ static bool compare(struct look *look, struct stat *st)
         note_stat(look, st);
         identity = identify(look);
     }
+    if (identity == UNKNOWN) {
+        tell_read_error(file);
+        note_state(look, KJ_DAMAGE_UNREADABLE);
+        return false;
+    }
     if (identity == SHORTER && is_waited_for(look))
         return false;
     if (identity != SAME)
@@ -526,7 +524,8 @@ bool kji_event_file_is_as_seen(const kji_event_file *file, const struct stat *st
     int64_t mtime_ns = kji_event_mtime_ns(st);
     return st->st_ino == file->ino && st->st_dev == file->dev &&
            (uint64_t)st->st_size == file->size && mtime_ns == file->mtime_ns &&
-           file->mark.values_done == 0 && file->mark.committed == file->size;
+           file->mark.values_done == 0 && file->mark.committed == file->size &&
+           file->state != KJ_DAMAGE_UNREADABLE;
 }
 
 static bool needs_look(const kji_event_file *file, const kji_event_reader *reader,
@@ -577,7 +576,8 @@ int64_t kji_event_file_deadline(const kji_event_file *file, const kji_event_read
                    file->state == KJ_DAMAGE_PAYLOAD || file->state == KJ_DAMAGE_SHRUNK;
     if (!file->present || !damaged || file->given_up)
         return INT64_MAX;
-    return file->since_ms + reader->grace_ms;
+    int64_t due_ms = file->since_ms + reader->grace_ms;
+    return file->search.running && due_ms <= reader->now_ms ? reader->now_ms + 1 : due_ms;
 }
 
 int kji_event_file_list_damage(const kji_event_file *file, kj_damage_fn fn, void *userdata)

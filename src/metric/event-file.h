@@ -7,6 +7,7 @@
 #define KJI_EVENT_FILE_H
 
 #include "event-frame.h"
+#include "event-search.h"
 #include "event-window.h"
 #include "point-sink.h"
 
@@ -65,7 +66,7 @@ typedef struct kji_event_file {
 
     enum kj_damage_kind state;  /* what stands at mark.committed; all but NONE may still heal */
     int64_t first_ms, since_ms; /* when this state was first seen; when its grace began */
-    uint64_t searched;          /* resynchronising: no record begins before this offset */
+    kji_event_search search;    /* for the next good record behind it */
     bool given_up;              /* there was none up to `size` */
 } kji_event_file;
 
