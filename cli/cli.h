@@ -37,6 +37,11 @@ enum cli_format {
     CLI_NPZ = 64    /* an archive of NumPy arrays */
 };
 
+enum { CLI_FORMAT_LIST = 80 };
+
+/* "table, json", ... of some of enum cli_format. Returns `text`. */
+char *cli_format_list(unsigned formats, char text[CLI_FORMAT_LIST]);
+
 typedef struct cli_example {
     const char *command; /* NULL ends the list */
     const char *what;    /* what it does, one phrase */

@@ -88,7 +88,10 @@ static const result *choose_result(void)
     if (!chosen)
         chosen = &results[values ? VALUES : 0];
     if (!(chosen->formats & (unsigned)cli.format)) {
-        cli_usage("%s has not this --format", chosen->option);
+        char known[CLI_FORMAT_LIST], given[CLI_FORMAT_LIST];
+        cli_usage("--format %s: %s has the formats %s",
+                  cli_format_list((unsigned)cli.format, given), chosen->option,
+                  cli_format_list(chosen->formats, known));
         return NULL;
     }
     return chosen;

@@ -138,8 +138,7 @@ static int save(const kj_events *events)
         return cli_fail(&err);
     struct json_object *call = call_now();
     json_object_object_add(call, "output", output_now());
-    json_object_object_add(call, "reader",
-                           cli_check_memory(json_object_new_string_len(reader, (int)size)));
+    json_object_object_add(call, "reader", cli_json_bytes(reader, size));
     kj_free(reader);
     size_t length;
     const char *text = cli_check_memory(

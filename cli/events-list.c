@@ -7,16 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static struct json_object *bytes_as_json(const char *bytes, uint64_t size)
-{
-    return cli_check_memory(json_object_new_string_len(bytes, (int)size));
-}
-
-static struct json_object *text_as_json(const char *text)
-{
-    return bytes_as_json(text, strlen(text));
-}
-
 /* On a terminal the run stands in the first of its rows only. */
 typedef struct tag_list {
     cli_table *table;
@@ -38,8 +28,8 @@ static int add_tag(void *userdata, const kj_tag_info *tag)
     if (repeated && cli.format == CLI_TABLE && isatty(STDOUT_FILENO))
         cli_table_set_text(list->table, RUN, "");
     else
-        cli_table_set(list->table, RUN, text_as_json(tag->run));
-    cli_table_set(list->table, TAG, bytes_as_json(tag->tag, tag->tag_size));
+        cli_table_set(list->table, RUN, cli_json_text(tag->run));
+    cli_table_set(list->table, TAG, cli_json_bytes(tag->tag, tag->tag_size));
     cli_table_set_int(list->table, COUNT, (int64_t)tag->count);
     cli_table_set_int(list->table, FIRST, tag->first_step);
     cli_table_set_int(list->table, LAST, tag->last_step);
@@ -167,7 +157,7 @@ static void set_run(cli_table *table, const run_row *row)
     double changed = (double)time(NULL) - (double)(row->quiet_ms / 1000);
     char text[32];
     cli_table_add_row(table);
-    cli_table_set(table, 0, text_as_json(row->run));
+    cli_table_set(table, 0, cli_json_text(row->run));
     cli_table_set_int(table, 1, row->files);
     cli_table_set_int(table, 2, row->bytes);
     cli_table_set_int(table, 3, row->tags);
@@ -204,7 +194,7 @@ int cli_events_print_runs(void)
 
 static struct json_object *add_int(struct json_object *object, const char *name, uint64_t value)
 {
-    json_object_object_add(object, name, json_object_new_int64((int64_t)value));
+    json_object_object_add(object, name, cli_check_memory(json_object_new_int64((int64_t)value)));
     return object;
 }
 
@@ -213,7 +203,7 @@ static int add_file(void *userdata, const kj_file_info *file)
     if (!cli_events_wants_run(file->run))
         return 0;
     struct json_object *row = cli_check_memory(json_object_new_object());
-    json_object_object_add(row, "file", text_as_json(file->path));
+    json_object_object_add(row, "file", cli_json_text(file->path));
     add_int(row, "bytes", file->file_size);
     add_int(row, "records", file->records);
     add_int(row, "points", file->points);
@@ -222,7 +212,7 @@ static int add_file(void *userdata, const kj_file_info *file)
     add_int(row, "waiting_bytes",
             file->file_size > file->committed ? file->file_size - file->committed : 0);
     const char *state = file->present ? kj_damage_kind_name(file->state) : "deleted";
-    json_object_object_add(row, "end", text_as_json(state ? state : "?"));
+    json_object_object_add(row, "end", cli_json_text(state ? state : "?"));
     json_object_array_add(userdata, row);
     return 0;
 }

@@ -146,12 +146,8 @@ static bool print_archive(const cli_points *points, zip_error_t *error)
 
 int cli_events_print_npz(void)
 {
-    kj_events *events;
     cli_points points = {.n = 0};
-    int status = cli_events_open(cli_events_given.merge ? KJ_EVENTS_KEEP : 0, NULL, &events);
-    if (status != CLI_DONE)
-        return status;
-    status = cli_points_read(&points, events);
+    int status = cli_points_read(&points);
     zip_error_t error;
     zip_error_init(&error);
     if (status == CLI_DONE && !print_archive(&points, &error)) {
@@ -160,7 +156,5 @@ int cli_events_print_npz(void)
     }
     zip_error_fini(&error);
     cli_points_done(&points);
-    cli_events_note_damage(events);
-    kj_events_close(events);
     return status;
 }

@@ -173,18 +173,12 @@ static void plot_all(const cli_points *points)
 
 int cli_events_print_plot(void)
 {
-    kj_events *events;
     cli_points points = {.n = 0};
-    int status = cli_events_open(cli_events_given.merge ? KJ_EVENTS_KEEP : 0, NULL, &events);
-    if (status != CLI_DONE)
-        return status;
-    status = cli_points_read(&points, events);
+    int status = cli_points_read(&points);
     if (status == CLI_DONE && points.n == 0)
         cli_note("%s: no scalars", cli_events_given.place);
     if (status == CLI_DONE)
         plot_all(&points);
     cli_points_done(&points);
-    cli_events_note_damage(events);
-    kj_events_close(events);
     return status;
 }

@@ -123,10 +123,18 @@ static int add_point(void *userdata, const kj_point *point)
     return 0;
 }
 
-int cli_points_read(cli_points *points, kj_events *events)
+int cli_points_read(cli_points *points)
 {
-    int status = cli_events_each_point(events, add_point, points);
-    return status == CLI_DONE ? cli_events_check_found(events) : status;
+    kj_events *events;
+    int status = cli_events_open(cli_events_given.merge ? KJ_EVENTS_KEEP : 0, NULL, &events);
+    if (status != CLI_DONE)
+        return status;
+    status = cli_events_each_point(events, add_point, points);
+    if (status == CLI_DONE)
+        status = cli_events_check_found(events);
+    cli_events_note_damage(events);
+    kj_events_close(events);
+    return status;
 }
 
 void cli_points_done(cli_points *points)

@@ -74,17 +74,12 @@ static void put_json(const kj_point *point)
     putchar('}');
 }
 
-static struct json_object *text_of(const char *bytes, uint64_t size)
-{
-    return cli_check_memory(json_object_new_string_len(bytes, (int)size));
-}
-
 static void put_cells(const kj_point *point)
 {
     char time[32];
     struct json_object *row[] = {
-        text_of(point->run, strlen(point->run)),
-        text_of(point->tag, point->tag_size),
+        cli_json_text(point->run),
+        cli_json_bytes(point->tag, point->tag_size),
         json_object_new_int64(point->step),
         cli_json_double(point->value),
         cli.format == CLI_TABLE ? json_object_new_string(cli_time_text(point->wall_time, time))

@@ -90,7 +90,8 @@ typedef struct cli_points {
     uint32_t index_capacity;
 } cli_points;
 
-int cli_points_read(cli_points *points, kj_events *events);
+/* Opens what was given, reads, and closes it. */
+int cli_points_read(cli_points *points);
 void cli_points_done(cli_points *points);
 
 /* What each kind of result prints; returns enum cli_status. */

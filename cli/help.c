@@ -109,24 +109,13 @@ static void spell_option(const struct poptOption *option, char *text, size_t siz
              option->argDescrip ? "=" : "", option->argDescrip ? option->argDescrip : "");
 }
 
-static const char *format_list(unsigned formats)
-{
-    static char text[80];
-    snprintf(text, sizeof text, "%s%s%s%s%s%s%s", formats & CLI_TABLE ? "table, " : "",
-             formats & CLI_JSON ? "json, " : "", formats & CLI_JSONL ? "jsonl, " : "",
-             formats & CLI_CSV ? "csv, " : "", formats & CLI_YAML ? "yaml, " : "",
-             formats & CLI_VALUE ? "value, " : "", formats & CLI_NPZ ? "npz, " : "");
-    if (*text)
-        text[strlen(text) - 2] = 0;
-    return text;
-}
-
 static void option_text(const cli_command *command, const struct poptOption *option, char *text,
                         size_t size)
 {
     const char *words = option->descrip ? option->descrip : "";
+    char formats[CLI_FORMAT_LIST];
     if (strcmp(option->longName, "format") == 0)
-        snprintf(text, size, "%s: %s", words, format_list(command->formats));
+        snprintf(text, size, "%s: %s", words, cli_format_list(command->formats, formats));
     else
         snprintf(text, size, "%s", words);
 }

@@ -240,6 +240,16 @@ static const struct {
     {"yaml", CLI_YAML},   {"value", CLI_VALUE}, {"npz", CLI_NPZ},
 };
 
+char *cli_format_list(unsigned formats, char text[CLI_FORMAT_LIST])
+{
+    char *to = text;
+    *to = 0;
+    for (size_t k = 0; k < sizeof format_names / sizeof *format_names; k++)
+        if (formats & (unsigned)format_names[k].format)
+            to += sprintf(to, "%s%s", to == text ? "" : ", ", format_names[k].name);
+    return text;
+}
+
 static int choose_format(const cli_command *command, const char *name)
 {
     for (size_t k = 0; k < sizeof format_names / sizeof *format_names; k++) {
@@ -249,11 +259,9 @@ static int choose_format(const cli_command *command, const char *name)
             return CLI_DONE;
         }
     }
-    char known[64] = "";
-    for (size_t k = 0; k < sizeof format_names / sizeof *format_names; k++)
-        if (command->formats & (unsigned)format_names[k].format)
-            sprintf(known + strlen(known), " %s", format_names[k].name);
-    return cli_usage("--format %s: %s has the formats%s", name, command->name, known);
+    char known[CLI_FORMAT_LIST];
+    return cli_usage("--format %s: %s has the formats %s", name, command->name,
+                     cli_format_list(command->formats, known));
 }
 
 enum { OPTION_HELP = 1000 };

@@ -79,6 +79,16 @@ struct json_object *cli_json_double(double value)
     return cli_check_memory(json_object_new_double_s(value, cli_number_text(value, text)));
 }
 
+struct json_object *cli_json_bytes(const char *bytes, uint64_t size)
+{
+    return cli_check_memory(json_object_new_string_len(bytes, (int)size));
+}
+
+struct json_object *cli_json_text(const char *text)
+{
+    return cli_json_bytes(text, strlen(text));
+}
+
 char *cli_time_text(double seconds, char text[32])
 {
     time_t whole = (time_t)seconds;

@@ -18,6 +18,10 @@ char *cli_number_text(double value, char text[CLI_NUMBER_TEXT]);
 /* A number, or the strings "NaN", "Infinity", "-Infinity". */
 struct json_object *cli_json_double(double value);
 
+/* A text of any bytes. */
+struct json_object *cli_json_bytes(const char *bytes, uint64_t size);
+struct json_object *cli_json_text(const char *text);
+
 /* The character that `bytes` begin with, of size > 0: its length, or 0 when they begin none. */
 size_t cli_decode(const char *bytes, size_t size, unsigned *ret_code);
 

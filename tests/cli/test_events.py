@@ -227,7 +227,7 @@ def test_options_that_exclude_each_other(place, logs):
         (("--log",), "--log goes with --plot"),
         (("--verify", "--tag", "loss"), "--verify is about files; it has no --tag"),
         (("--repair", "out", "--output", "x"), "--repair and --output exclude each other"),
-        (("--plot", "--format", "csv"), "--plot has not this --format"),
+        (("--plot", "--format", "csv"), "--format csv: --plot has the formats table"),
     ):
         done = place.kajitori("events", logs, *words, status=2)
         assert message in done.stderr

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each test has its own folders for doors and journals; no run of another test or user is seen."""
 
+import math
 import os
 
 import pytest
+from event_writer import EventWriter
 
 import kajitori
 
@@ -48,3 +50,17 @@ def fresh_keras():
 def run():
     with kajitori.Run(name="test") as run:
         yield run
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """Event files of two runs: a step twice, infinities, a step below zero."""
+    folder = tmp_path / "logs"
+    train, validation = EventWriter(folder / "train"), EventWriter(folder / "validation")
+    for step, value in ((0, 0.5), (1, 0.25), (1, 0.125), (3, math.inf), (4, -math.inf)):
+        train.add("loss", step, value)
+    validation.add("loss", 0, 2.0)
+    validation.add("acc", -7, 3.0, wall_time=12.5)
+    train.close()
+    validation.close()
+    return folder

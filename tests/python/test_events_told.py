@@ -8,34 +8,13 @@ import subprocess
 import sys
 
 import pytest
-from event_writer import EventWriter, scalar
+from event_rows import rows
+from event_writer import scalar
 from training import PATIENCE
 
 import kajitori
 
 pytestmark = pytest.mark.filterwarnings("ignore::kajitori.EventWarning")
-
-
-@pytest.fixture
-def logs(tmp_path):
-    folder = tmp_path / "logs"
-    train, validation = EventWriter(folder / "train"), EventWriter(folder / "validation")
-    for step, value in ((0, 0.5), (1, 0.25), (1, 0.125), (3, math.inf), (4, -math.inf)):
-        train.add("loss", step, value)
-    validation.add("loss", 0, 2.0)
-    validation.add("acc", -7, 3.0, wall_time=12.5)
-    train.close()
-    validation.close()
-    return folder
-
-
-def rows(reader, columns):
-    """(run, tag, step, value) of a batch."""
-    names = [reader.series(number) for number in columns.series]
-    return [
-        (info.run, info.tag, step, value)
-        for info, step, value in zip(names, columns.step, columns.value, strict=True)
-    ]
 
 
 def test_what_a_reader_can_tell(logs):
