@@ -22,21 +22,43 @@ static bool is_spec(const char *place)
     return false;
 }
 
+/* Files that another source reads. */
+typedef struct other_name {
+    const char *end, *source, *rest; /* it is named source:PATHrest */
+} other_name;
+
+static const other_name other_names[] = {
+    {".jsonl", "jsonl", ""},
+    {".csv", "csv", ""},
+    {".tsv", "csv", ""},
+    {"trainer_state.json", "trainer", ""},
+    {".log", "text", ":/PATTERN/"},
+    {".txt", "text", ":/PATTERN/"},
+};
+
+static int check_name(const char *path)
+{
+    size_t size = strlen(path);
+    for (size_t k = 0; k < sizeof other_names / sizeof *other_names; k++) {
+        const other_name *other = &other_names[k];
+        size_t n = strlen(other->end);
+        if (size >= n && strcmp(path + size - n, other->end) == 0)
+            return cli_usage("%s is no event file; read it as %s:%s%s", path, other->source, path,
+                             other->rest);
+    }
+    return CLI_DONE;
+}
+
 static int check_path(const char *path)
 {
     struct stat st;
-    const char *dot = strrchr(path, '.');
     if (stat(path, &st) < 0) {
         if (cli_events_given.follow && errno == ENOENT)
             return CLI_DONE;
         cli_error("%s: %s", path, errno == ENOENT ? "no such folder" : strerror(errno));
         return CLI_FAILED;
     }
-    if (!S_ISREG(st.st_mode) || !dot)
-        return CLI_DONE;
-    if (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".csv") == 0)
-        return cli_usage("%s is no event file; read it as %s:%s", path, dot + 1, path);
-    return CLI_DONE;
+    return S_ISREG(st.st_mode) && !strstr(path, ".tfevents.") ? check_name(path) : CLI_DONE;
 }
 
 /* "events:PATH" with its colons escaped, for free. */

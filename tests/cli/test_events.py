@@ -165,9 +165,16 @@ def test_missing_folder(place, tmp_path):
     assert done.stderr == f"kajitori: {tmp_path}/none: no such folder\n"
     done = place.kajitori("events", "/dev/null", status=2)
     assert "neither a folder nor a file" in done.stderr
-    (tmp_path / "metrics.csv").write_text("step,loss\n")
-    done = place.kajitori("events", tmp_path / "metrics.csv", status=2)
-    assert f"is no event file; read it as csv:{tmp_path}/metrics.csv" in done.stderr
+    for name, spec in (
+        ("metrics.csv", "csv:{}"),
+        ("metrics.jsonl", "jsonl:{}"),
+        ("trainer_state.json", "trainer:{}"),
+        ("train.log", "text:{}:/PATTERN/"),
+    ):
+        path = tmp_path / name
+        path.write_text("step,loss\n")
+        done = place.kajitori("events", path, status=2)
+        assert f"is no event file; read it as {spec.format(path)}\n" in done.stderr
     (tmp_path / "empty").mkdir()
     done = place.kajitori("events", tmp_path / "empty")
     assert "no scalars" in done.stderr
