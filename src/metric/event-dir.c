@@ -26,6 +26,7 @@
 enum {
     MAX_DEPTH = 64,
     MAX_FOLDERS = 100000,
+    FORGET_SHARE = 100,   /* that part of them must have gone before it is worth while */
     MTIME_DOUBT_MS = 2500 /* a folder can change again without another time of change */
 };
 
@@ -86,7 +87,8 @@ static bool split_root(kji_event_dir *dir)
 int kji_event_dir_init(kji_event_dir *dir, const char *root, kji_watch *watch, kj_error *err)
 {
     struct stat st;
-    *dir = (kji_event_dir){.watch = watch, .parent_wd = -1, .root = strdup(root)};
+    *dir = (kji_event_dir){
+        .watch = watch, .parent_wd = -1, .root = strdup(root), .max_folders = MAX_FOLDERS};
     bool is_file = stat(root, &st) == 0 && S_ISREG(st.st_mode);
     char *path = NULL;
     if (dir->root && (!is_file || split_root(dir)))
@@ -173,6 +175,7 @@ static bool watch_folder(kji_event_dir *dir, kji_event_folder *folder)
 static void set_absent(kji_event_dir *dir, kji_event_folder *folder)
 {
     unwatch(dir, folder);
+    dir->n_gone++;
     folder->present = false;
     set_polled(dir, folder);
     for (size_t k = 0; k < folder->n_files; k++)
@@ -196,15 +199,27 @@ static bool is_known(kji_event_dir *dir, const char *path, const struct stat *st
     return false;
 }
 
+/* Checkpoints come and go as long as a training runs: those that have gone make room. */
+static bool is_full(kji_event_dir *dir)
+{
+    if (dir->table.n_folders < dir->max_folders)
+        return false;
+    if (dir->n_gone >= dir->max_folders / FORGET_SHARE) {
+        kji_folder_table_forget(&dir->table);
+        dir->n_gone = 0;
+    }
+    return dir->table.n_folders >= dir->max_folders;
+}
+
 /* A folder that was not known; takes `path` over. *ret_folder is NULL when there are too many, and
  * with KJ_EMEM. */
 static int make_subfolder(kji_event_dir *dir, kji_event_folder *parent, char *path,
                           kji_event_folder **ret_folder)
 {
-    bool full = parent->depth >= MAX_DEPTH || dir->table.n_folders >= MAX_FOLDERS;
+    bool full = parent->depth >= MAX_DEPTH || is_full(dir);
     if (full && !dir->full_told) {
-        kji_log(KJ_LOG_WARNING, "%s: more than %d folders, or deeper than %d: not followed", path,
-                MAX_FOLDERS, MAX_DEPTH);
+        kji_log(KJ_LOG_WARNING, "%s: more than %zu folders, or deeper than %d: not followed", path,
+                dir->max_folders, MAX_DEPTH);
         dir->full_told = true;
     }
     *ret_folder = NULL;

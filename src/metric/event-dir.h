@@ -17,7 +17,9 @@ typedef struct kji_event_dir {
     kji_folder_table table;
     kji_event_queue queue; /* the files that are to be looked at */
     size_t n_files;
-    size_t n_polled;                         /* folders */
+    size_t n_polled;    /* folders */
+    size_t max_folders; /* that are known at a time */
+    size_t n_gone;      /* at most so many have gone since such were forgotten */
     kji_event_folder **to_list, **to_follow; /* that may have changed; whose links are due */
     size_t n_to_list, n_to_follow, to_list_capacity, to_follow_capacity;
     kji_event_folder **by_wd;

@@ -163,8 +163,10 @@ static void test_unfinished(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_behind_zeros),          cmocka_unit_test(test_behind_a_hole_of_terabytes),
-        cmocka_unit_test(test_a_hole_up_to_the_end),  cmocka_unit_test(test_in_pieces),
+        cmocka_unit_test(test_behind_zeros),
+        cmocka_unit_test(test_behind_a_hole_of_terabytes),
+        cmocka_unit_test(test_a_hole_up_to_the_end),
+        cmocka_unit_test(test_in_pieces),
         cmocka_unit_test(test_unfinished),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,7 +99,7 @@ static enum kji_search_end search_held(kji_event_search *search, kji_window *win
 }
 
 enum kji_search_end kji_event_search_on(kji_event_search *search, kji_window *window,
-                                     uint64_t file_size, uint64_t most, uint64_t *budget)
+                                        uint64_t file_size, uint64_t most, uint64_t *budget)
 {
     if (!search->running)
         search->unfinished = 0;

@@ -26,6 +26,6 @@ enum kji_search_end {
  * moves.
  */
 enum kji_search_end kji_event_search_on(kji_event_search *search, kji_window *window,
-                                     uint64_t file_size, uint64_t most, uint64_t *budget);
+                                        uint64_t file_size, uint64_t most, uint64_t *budget);
 
 #endif

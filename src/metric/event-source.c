@@ -119,7 +119,7 @@ static void look_around(struct events *events, struct round *round, int64_t now)
         at = kji_monotonic_ns();
     }
     round->spent_ns += at - begin;
-    if (round->next == events->dir.table.n_folders)
+    if (round->next >= events->dir.table.n_folders) /* some may have been forgotten */
         end_round(events, round);
 }
 

@@ -4,6 +4,7 @@
  * descriptors, watches and rights. The two calls of inotify go through this file, so that it can
  * have them refused.
  */
+#include "event-dir.h"
 #include "event-make.h"
 #include "live-fixture.h"
 #include "mem.h"
@@ -512,6 +513,58 @@ static void test_list_of_files(void **state)
     close_all(events, &got);
 }
 
+static void update(kji_event_dir *dir)
+{
+    assert_int_equal(kji_event_dir_update(dir, NULL), 0);
+}
+
+static kji_event_folder *find_folder(const kji_event_dir *dir, const char *run)
+{
+    kji_event_folder *folder = kji_folder_table_find(&dir->table, run);
+    if (folder)
+        assert_ptr_equal(dir->table.folders[folder->place], folder);
+    return folder;
+}
+
+/* Checkpoints that come and go do not use up the number of folders; what held files is kept. */
+static void test_folders_that_went_make_room(void **state)
+{
+    (void)state;
+    enum { MOST = 200, N = 500 };
+    kji_watch watch;
+    kji_event_dir dir;
+    make_small("logs/b/run/" LIVE_NAME, 1);
+    make_small("logs/c/gone/" LIVE_NAME, 1);
+    assert_int_equal(kji_watch_init(&watch, false, NULL), 0);
+    assert_int_equal(kji_event_dir_init(&dir, live_path("logs"), &watch, NULL), 0);
+    dir.max_folders = MOST;
+    update(&dir);
+    kji_test_remove_tree(live_path("logs/c"));
+    for (int k = 0; k < N; k++) {
+        char names[2][100];
+        for (int j = 0; j < 2; j++) {
+            snprintf(names[j], sizeof names[j], "logs/%c%d%s", "ad"[k % 2], k, j ? "/below" : "");
+            assert_int_equal(mkdir(live_path(names[j]), 0700), 0);
+        }
+        update(&dir);
+        assert_non_null(find_folder(&dir, names[1] + strlen("logs/")));
+        assert_int_equal(rmdir(live_path(names[1])), 0);
+        if (k % 3 == 0)
+            update(&dir);
+        assert_int_equal(rmdir(live_path(names[0])), 0);
+        update(&dir);
+        assert_true(dir.table.n_folders <= MOST);
+    }
+    make_small("logs/a/" LIVE_NAME, 1);
+    update(&dir);
+    assert_int_equal(find_folder(&dir, "a")->n_files, 1);
+    assert_int_equal(find_folder(&dir, "b/run")->n_files, 1);
+    assert_int_equal(find_folder(&dir, "c/gone")->n_files, 1);
+    assert_true(find_folder(&dir, "a")->place < find_folder(&dir, "b/run")->place);
+    kji_event_dir_done(&dir);
+    kji_watch_done(&watch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -532,6 +585,7 @@ int main(void)
         LIVE_TEST(test_no_inotify_instance),
         LIVE_TEST(test_queue_overflow),
         LIVE_TEST(test_list_of_files),
+        LIVE_TEST(test_folders_that_went_make_room),
     };
     return cmocka_run_group_tests(tests, live_load, live_drop);
 }

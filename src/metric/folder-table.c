@@ -54,6 +54,15 @@ static void link_inode(kji_folder_table *table, kji_event_folder *folder)
     *chain = folder;
 }
 
+static void link_all(kji_folder_table *table)
+{
+    for (size_t k = 0; k < table->n_folders; k++) {
+        link_run(table, table->folders[k]);
+        if (table->folders[k]->ino)
+            link_inode(table, table->folders[k]);
+    }
+}
+
 static bool grow(kji_folder_table *table)
 {
     if (table->n_folders < table->n_chains)
@@ -71,11 +80,7 @@ static bool grow(kji_folder_table *table)
     table->by_run = by_run;
     table->by_inode = by_inode;
     table->n_chains = n;
-    for (size_t k = 0; k < table->n_folders; k++) {
-        link_run(table, table->folders[k]);
-        if (table->folders[k]->ino)
-            link_inode(table, table->folders[k]);
-    }
+    link_all(table);
     return true;
 }
 
@@ -124,6 +129,44 @@ void kji_folder_table_set_inode(kji_folder_table *table, kji_event_folder *folde
     folder->ino = ino;
     if (ino)
         link_inode(table, folder);
+}
+
+static bool is_forgettable(const kji_event_folder *folder)
+{
+    return !folder->present && !folder->first_child && folder->n_files == 0 && !folder->dirty &&
+           !folder->links_due && folder->wd < 0 && folder->depth > 0;
+}
+
+static void unlink_forgotten(kji_event_folder *parent)
+{
+    for (kji_event_folder **at = &parent->first_child; *at;)
+        if ((*at)->forgotten)
+            *at = (*at)->next_sibling;
+        else
+            at = &(*at)->next_sibling;
+}
+
+void kji_folder_table_forget(kji_folder_table *table)
+{
+    size_t n = 0, n_settled = table->n_settled;
+    for (size_t k = 0; k < table->n_folders; k++)
+        table->folders[k]->forgotten = is_forgettable(table->folders[k]);
+    for (size_t k = 0; k < table->n_folders; k++)
+        unlink_forgotten(table->folders[k]);
+    for (size_t k = 0; k < table->n_folders; k++) {
+        kji_event_folder *folder = table->folders[k];
+        if (folder->forgotten) {
+            table->n_settled -= k < n_settled;
+            free_folder(folder);
+        } else {
+            folder->place = n;
+            table->folders[n++] = folder;
+        }
+    }
+    table->n_folders = n;
+    memset(table->by_run, 0, table->n_chains * sizeof(kji_event_folder *));
+    memset(table->by_inode, 0, table->n_chains * sizeof(kji_event_folder *));
+    link_all(table);
 }
 
 /* The root comes first, then by path. */

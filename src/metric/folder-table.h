@@ -27,6 +27,7 @@ typedef struct kji_event_folder {
     bool network;                  /* others may write to it unseen */
     bool polled;                   /* no event tells all its changes */
     bool told;                     /* that it cannot be listed */
+    bool forgotten;                /* it is about to be dropped */
     uint32_t listing;              /* number of the last one */
     kji_event_file **files;        /* sorted by name */
     size_t n_files, n_sorted, files_capacity; /* while it is listed, new ones are at the end */
@@ -54,6 +55,10 @@ kji_event_folder *kji_folder_table_twin(const kji_folder_table *table, dev_t dev
                                         const char *path);
 void kji_folder_table_set_inode(kji_folder_table *table, kji_event_folder *folder, dev_t dev,
                                 ino_t ino);
+
+/* Drops the folders that have gone, never held a file or folder that is still known, and are not to
+ * be looked at: nothing is lost with them. What points to one of them must not be used any more. */
+void kji_folder_table_forget(kji_folder_table *table);
 
 /* Puts the folders that were added since the last time where they belong. false when memory is
  * gone. */
