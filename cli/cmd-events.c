@@ -125,6 +125,8 @@ static int check_pairs(const result *chosen)
     if (without_end && (cli.format & (CLI_JSON | CLI_NPZ)))
         return cli_usage("%s prints rows that may be continued: table, jsonl, csv, yaml or value",
                          last);
+    if ((given->cursor && !*given->cursor) || (given->output && !*given->output))
+        return cli_usage("the name of a file is empty");
     if (given->follow && given->finished)
         return cli_usage("--finished and --follow exclude each other");
     if (given->log_scale && !plot)

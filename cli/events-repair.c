@@ -201,13 +201,25 @@ static int take_file(void *userdata, const kj_file_info *file)
     return mend_file(state, file);
 }
 
+/* What cannot be read cannot be copied, and nothing is without it. */
+static int refuse_unreadable(void *userdata, const kj_damage *damage)
+{
+    mending *state = userdata;
+    if (damage->kind != KJ_DAMAGE_UNREADABLE || !cli_events_wants_run(damage->run))
+        return 0;
+    cli_error("%s cannot be read; nothing was written", damage->file);
+    return state->status = CLI_FAILED;
+}
+
 /* One round over what `events` has read. */
 static int mend(mending *state)
 {
     int status = cli_events_read_all(state->events);
     state->n_cut = 0;
     state->status = CLI_DONE;
-    if (status == CLI_DONE)
+    if (status == CLI_DONE && !state->in_place)
+        kj_events_list_damage(state->events, refuse_unreadable, state);
+    if (status == CLI_DONE && state->status == CLI_DONE)
         kj_events_list_files(state->events, take_file, state);
     if (status == CLI_DONE)
         status = state->status;
@@ -217,8 +229,40 @@ static int mend(mending *state)
     return status;
 }
 
+/* The real name of `path`, or of the nearest folder above it that is there; for free. */
+static char *real_name(const char *path)
+{
+    char *name = cli_check_memory(strdup(path)), *real;
+    while (!(real = realpath(name, NULL)) && errno == ENOENT && strcmp(name, ".") != 0) {
+        char *slash = strrchr(name, '/');
+        if (slash)
+            slash[slash == name] = 0;
+        else
+            strcpy(name, ".");
+    }
+    free(name);
+    return real;
+}
+
+/* Whether the copies would be among the runs of the place. */
+static bool is_in_place(const char *out)
+{
+    char *place = realpath(cli_events_given.place, NULL), *real = real_name(out);
+    size_t size = place ? strlen(place) : 0;
+    bool in_place =
+        place && real && strncmp(real, place, size) == 0 && (real[size] == '/' || real[size] == 0);
+    free(place);
+    free(real);
+    return in_place;
+}
+
 static int check_out(const char *out)
 {
+    if (!*out)
+        return cli_usage("--repair OUT: the name is empty");
+    if (is_in_place(out))
+        return cli_usage("--repair %s: it lies in %s, where it would be more runs", out,
+                         cli_events_given.place);
     DIR *folder = opendir(out);
     if (!folder && errno == ENOENT)
         return CLI_DONE;

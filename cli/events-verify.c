@@ -14,6 +14,13 @@ typedef struct verdict {
     uint64_t n_damaged, n_unfinished;
 } verdict;
 
+static const char *what_of(const kj_damage *damage)
+{
+    if (damage->kind == KJ_DAMAGE_UNREADABLE)
+        return "unreadable";
+    return damage->kind == KJ_DAMAGE_PARTIAL && !damage->skipped ? "unfinished" : "damaged";
+}
+
 static int add_damage(void *userdata, const kj_damage *damage)
 {
     verdict *found = userdata;
@@ -29,8 +36,7 @@ static int add_damage(void *userdata, const kj_damage *damage)
     json_object_object_add(row, "end", json_object_new_int64((int64_t)damage->end));
     json_object_object_add(row, "record", json_object_new_int64((int64_t)damage->record));
     json_object_object_add(row, "kind", json_object_new_string(kind ? kind : "?"));
-    json_object_object_add(row, "what",
-                           json_object_new_string(unfinished ? "unfinished" : "damaged"));
+    json_object_object_add(row, "what", json_object_new_string(what_of(damage)));
     json_object_array_add(found->damage, row);
     return 0;
 }

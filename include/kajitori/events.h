@@ -282,7 +282,7 @@ typedef struct kj_damage {
     uint32_t size;
     uint32_t kind; /* enum kj_damage_kind */
     const char *run;
-    const char *file; /* its path */
+    const char *file; /* its path; UNREADABLE: also that of a folder that cannot be listed */
     uint64_t begin;
     uint64_t end;
     uint64_t record;  /* number of the record that should stand there */

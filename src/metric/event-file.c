@@ -598,7 +598,7 @@ int kji_event_file_list_damage(const kji_event_file *file, kj_damage_fn fn, void
         damage.record = range->record;
         r = fn(userdata, &damage);
     }
-    if (r != 0 || file->state == KJ_DAMAGE_NONE || !file->present)
+    if (r != 0 || !file->present || file->told || file->state == KJ_DAMAGE_NONE)
         return r;
     damage.kind = file->state;
     damage.begin = file->mark.committed;

@@ -244,18 +244,47 @@ static int events_list_files(void *instance, kj_file_fn fn, void *userdata)
     return 0;
 }
 
+/* A file that has never been opened has no run of its own yet. */
+static int list_file_damage(const kji_event_folder *folder, const kji_event_file *file,
+                            kj_damage_fn fn, void *userdata)
+{
+    int r = kji_event_file_list_damage(file, fn, userdata);
+    if (r != 0 || !file->present || !file->told)
+        return r;
+    uint64_t begin = file->mark.committed;
+    const kj_damage damage = {.size = sizeof damage,
+                              .kind = KJ_DAMAGE_UNREADABLE,
+                              .run = folder->run,
+                              .file = file->path,
+                              .begin = begin,
+                              .end = file->size > begin ? file->size : begin,
+                              .record = file->mark.records,
+                              .generation = file->mark.generation};
+    return fn(userdata, &damage);
+}
+
+static int list_folder_damage(const kji_event_folder *folder, kj_damage_fn fn, void *userdata)
+{
+    int r = 0;
+    if (folder->present && folder->told) {
+        const kj_damage damage = {.size = sizeof damage,
+                                  .kind = KJ_DAMAGE_UNREADABLE,
+                                  .run = folder->run,
+                                  .file = folder->path};
+        r = fn(userdata, &damage);
+    }
+    for (size_t k = 0; r == 0 && k < folder->n_files; k++)
+        r = list_file_damage(folder, folder->files[k], fn, userdata);
+    return r;
+}
+
 static int events_list_damage(void *instance, kj_damage_fn fn, void *userdata)
 {
     const struct events *events = instance;
-    for (size_t k = 0; k < events->dir.table.n_folders; k++) {
-        const kji_event_folder *folder = events->dir.table.folders[k];
-        for (size_t j = 0; j < folder->n_files; j++) {
-            int r = kji_event_file_list_damage(folder->files[j], fn, userdata);
-            if (r != 0)
-                return r;
-        }
-    }
-    return 0;
+    int r = 0;
+    for (size_t k = 0; r == 0 && k < events->dir.table.n_folders; k++)
+        r = list_folder_damage(events->dir.table.folders[k], fn, userdata);
+    return r;
 }
 
 /* Files that nothing has been read of are left out: they are found again. */

@@ -271,9 +271,17 @@ static void test_link_to_a_folder_that_comes_later(void **state)
     close_all(events, &got);
 }
 
+static int is_unreadable(void *userdata, const kj_damage *damage)
+{
+    const char *end = strrchr(damage->file, '/');
+    return damage->kind == KJ_DAMAGE_UNREADABLE && !damage->skipped &&
+           strcmp(damage->run, "closed") == 0 && strcmp(end, userdata) == 0;
+}
+
 /* In a child, which gives its rights up. 0, or what went wrong. */
 static int follow_without_rights(void)
 {
+    static char folder[] = "/closed", file[] = "/events.out.tfevents.2.h";
     kji_rows got = {0};
     chmod(live_path("logs/closed"), 0);
     kj_events *events = live_follow("logs", 0, 1);
@@ -282,12 +290,17 @@ static int follow_without_rights(void)
     kji_rows_drain(events, &got);
     if (got.n != 1 || n_told != 1 || !strstr(told, "closed: Permission denied; tried again later"))
         return 1;
+    if (kj_events_list_damage(events, is_unreadable, folder) != 1)
+        return 3;
     chmod(live_path("logs/closed"), 0700);
     kji_rows_await(events, &got, 2);
     int fd = open(live_path("logs/closed/events.out.tfevents.2.h"), O_WRONLY | O_CREAT, 0);
     kji_rows_drain(events, &got); /* a file that may not be read */
     if (fd < 0 || n_told != 2 || !strstr(told, "events.out.tfevents.2.h: Permission denied"))
         return 2;
+    if (kj_events_list_damage(events, is_unreadable, folder) != 0 ||
+        kj_events_list_damage(events, is_unreadable, file) != 1)
+        return 4;
     close_all(events, &got);
     return 0;
 }

@@ -457,9 +457,9 @@ int kji_line_file_list_damage(const kji_line_file *file, kj_damage_fn fn, void *
         if (r != 0)
             return r;
     }
-    if (!file->lines.started)
+    if (state_of(file) == KJ_DAMAGE_NONE)
         return 0;
-    damage.kind = KJ_DAMAGE_PARTIAL;
+    damage.kind = state_of(file);
     damage.begin = kji_line_file_committed(file);
     damage.end = damage.begin + file->lines.n_bytes;
     damage.record = file->n_lines;

@@ -126,6 +126,26 @@ def test_points_behind_damage_are_told_of(place, logs):
     assert done.stderr.endswith(unfinished.format("2 files have", ""))
 
 
+def test_what_cannot_be_read_is_not_whole(place, tmp_path):
+    (tmp_path / "points.jsonl").symlink_to("/dev/null")
+    spec = f"jsonl:{tmp_path}/points.jsonl"
+    done = place.kajitori("events", spec, "--verify", "--format", "json", status=1)
+    verdict = json.loads(done.stdout)
+    assert verdict["whole"] is False
+    assert [row["what"] for row in verdict["damage"]] == ["unreadable"]
+    done = place.kajitori("events", spec, "--repair", tmp_path / "out", status=1)
+    assert done.stderr.endswith("points.jsonl cannot be read; nothing was written\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_that_is_empty_is_no_place(place, logs):
+    done = place.kajitori("events", logs, "--repair", "", status=2)
+    assert "--repair OUT: the name is empty" in done.stderr
+    for option in ("--output", "--cursor"):
+        done = place.kajitori("events", logs, "--values", option, "", status=2)
+        assert "the name of a file is empty" in done.stderr
+
+
 def test_repair_of_a_tree(place, logs, tmp_path):
     out = tmp_path / "out"
     (logs / "val" / "checkpoint").write_text("not copied")
@@ -146,6 +166,10 @@ def test_repair_of_a_tree(place, logs, tmp_path):
     assert place.kajitori("events", out, "--verify", "--finished").stdout.startswith("whole: 2")
     done = place.kajitori("events", logs, "--repair", out, status=2)
     assert "it is not empty" in done.stderr
+    for inside in (logs, logs / "out", logs / "new" / "out/"):
+        done = place.kajitori("events", f"{logs}/", "--repair", inside, status=2)
+        assert "where it would be more runs" in done.stderr
+    assert sorted(entry.name for entry in logs.iterdir()) == ["train", "val"]
     (tmp_path / "empty").mkdir()
     place.kajitori("events", path, "--repair", tmp_path / "empty")
     assert (tmp_path / "empty" / path.name).read_bytes() == mended.read_bytes()
