@@ -180,15 +180,6 @@ static kji_tag *new_tag(const char *name, size_t size, size_t hash)
     return tag;
 }
 
-static void tell_ambiguity(kji_tag_table *table, const kji_run *run, const kji_tag *tag)
-{
-    if (tag->rank != RANK_EXACT || table->best_rank != RANK_EXACT || table->ambiguity_told)
-        return;
-    table->ambiguity_told = true;
-    kji_log(KJ_LOG_WARNING, "tag %s exists in several runs, also in %s; write RUN/TAG for one",
-            table->wanted, run->name);
-}
-
 static int add_tag(kji_tag_table *table, kji_run *run, size_t hash, const char *name, size_t size,
                    kji_tag **ret_tag)
 {
@@ -211,7 +202,6 @@ static int add_tag(kji_tag_table *table, kji_run *run, size_t hash, const char *
     tag->series = (uint32_t)table->n_tags;
     table->series[table->n_tags++] = tag;
     tag->rank = rank_of(table, run, tag);
-    tell_ambiguity(table, run, tag);
     if (tag->rank > table->best_rank)
         table->best_rank = tag->rank;
     *ret_tag = tag;

@@ -45,7 +45,7 @@ typedef struct kji_tag_table {
     kji_run **runs;
     size_t n_runs, runs_capacity;
     uint32_t best_rank; /* of the tags seen so far */
-    bool ambiguity_told, overflow_told;
+    bool overflow_told;
     kji_tag **series; /* by number, n_tags of them */
     size_t n_tags, series_capacity;
 } kji_tag_table;

@@ -27,7 +27,8 @@ static void note_other_run(kji_trial_run *run, const kj_point *point)
         return;
     run->said_other_run = true;
     kji_worker_warn(run->worker, run->number,
-                    "the metric is written in two places, \"%s\" and \"%s\"; only the first counts",
+                    "the metric is written in two places, \"%s\" and \"%s\"; only the first counts "
+                    "(--metric ...:RUN/TAG names one)",
                     run->run_name, point->run);
 }
 

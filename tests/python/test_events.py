@@ -18,8 +18,6 @@ from training import PATIENCE
 
 import kajitori
 
-pytestmark = pytest.mark.filterwarnings("ignore::kajitori.EventWarning")
-
 
 def test_what_is_there(logs):
     found = kajitori.read_events(logs)
@@ -260,12 +258,15 @@ def test_readers_leave_no_descriptors(logs):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_is_ignored_is_a_warning(logs):
-    with (
-        kajitori.EventReader(logs, tag="loss", finished=True) as reader,
-        pytest.warns(kajitori.EventWarning, match="exists in several runs"),
-    ):
-        reader.read()
+@pytest.mark.filterwarnings("error")
+def test_what_is_skipped_is_a_warning_and_a_tag_of_several_runs_is_none(logs):
+    assert len(kajitori.read_events(logs, tag="loss")) == 2
+    path = next((logs / "train").iterdir())
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.warns(kajitori.EventWarning, match="skipped"):
+        kajitori.read_events(logs, tag="loss")
 
 
 def test_other_sources(tmp_path):

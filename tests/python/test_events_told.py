@@ -14,8 +14,6 @@ from training import PATIENCE
 
 import kajitori
 
-pytestmark = pytest.mark.filterwarnings("ignore::kajitori.EventWarning")
-
 
 def test_what_a_reader_can_tell(logs):
     with kajitori.EventReader(logs, tag="loss", finished=True) as reader:
