@@ -64,7 +64,15 @@ typedef struct nearest {
     char *names[MAX_NAMED];
     int distances[MAX_NAMED];
     const char *last_run;
+    bool is_run_and_tag; /* `wanted` is RUN/TAG of one that is there */
 } nearest;
+
+static bool is_run_and_tag(const char *wanted, const kj_tag_info *tag)
+{
+    size_t size = strlen(tag->run);
+    return wanted && strncmp(wanted, tag->run, size) == 0 && wanted[size] == '/' &&
+           strcmp(wanted + size + 1, tag->tag) == 0;
+}
 
 static int distance(const char *wanted, const char *name)
 {
@@ -121,6 +129,7 @@ static int add_name(void *userdata, const kj_tag_info *tag)
     if (list->are_runs && same_run)
         return 0;
     list->n++;
+    list->is_run_and_tag |= !list->are_runs && is_run_and_tag(list->wanted, tag);
     char *clean =
         list->are_runs ? cli_clean(tag->run, strlen(tag->run)) : cli_clean(tag->tag, tag->tag_size);
     int d = distance(list->wanted, clean);
@@ -151,9 +160,10 @@ static void say_missing(const nearest *list, bool awaited)
     if (list->wanted)
         snprintf(wanted, sizeof wanted, "%s '%s'", list->are_runs ? "run" : "tag", list->wanted);
     const char *run = cli_events_given.runs && !list->are_runs ? cli_events_given.runs[0] : NULL;
-    (awaited ? cli_note : cli_error)("%s: no %s%s%s%s; there is: %s%s", cli_events_given.place,
-                                     wanted, run ? " in run " : "", run ? run : "",
-                                     awaited ? " yet" : "", text, more);
+    (awaited ? cli_note
+             : cli_error)("%s: no %s%s%s%s; %sthere is: %s%s", cli_events_given.place, wanted,
+                          run ? " in run " : "", run ? run : "", awaited ? " yet" : "",
+                          list->is_run_and_tag ? "give --run RUN --tag TAG; " : "", text, more);
 }
 
 static int check_place(const kj_events *events, bool awaited)

@@ -75,6 +75,8 @@ def test_missing_tag_lists_the_nearest(place, logs):
     done = place.kajitori("events", logs, "--tag", "acc", "--run", "train", status=1)
     assert "no tag 'acc' in run train; there is: acc[31m (in validation)" in done.stderr
     assert place.kajitori("events", logs, "--list", "--tag", "los", status=1).stdout == ""
+    done = place.kajitori("events", logs, "--tag", "train/loss", status=1)
+    assert "no tag 'train/loss'; give --run RUN --tag TAG; there is: loss (in train)" in done.stderr
     done = place.kajitori("events", logs, "--run", "test", status=1)
     assert done.stderr == f"kajitori: {logs}: no run 'test'; there is: train, validation\n"
 
