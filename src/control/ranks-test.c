@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const variables[] = {"RANK",
                                         "WORLD_SIZE",
@@ -29,6 +30,8 @@ static const char *const variables[] = {"RANK",
                                         "SLURM_STEP_NUM_TASKS",
                                         "SLURM_NTASKS",
                                         "SLURM_STEP_ID",
+                                        "SLURM_PTY_PORT",
+                                        "SLURM_TASK_PID",
                                         "TF_CONFIG",
                                         "KAJITORI_RANK_ALONE"};
 
@@ -121,6 +124,24 @@ static void test_slurm_counts_inside_a_step_only(void **state)
     expect_rank("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_ID=4294967290", 0, 1, "");
     expect_rank("SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0", 1, 2,
                 "Slurm");
+}
+
+/* srun -n8 --pty bash: one shell, in which a training of one process is started. */
+static void test_slurm_shell_of_several_tasks(void **state)
+{
+    (void)state;
+    char task[300];
+    const char step[] = "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=8 SLURM_STEP_ID=0";
+    snprintf(task, sizeof task, "%s SLURM_PTY_PORT=34889 SLURM_TASK_PID=1", step);
+    expect_rank(task, 0, 1, "");
+    snprintf(task, sizeof task, "%s SLURM_PTY_PORT=34889 SLURM_TASK_PID=1 RANK=1 WORLD_SIZE=2",
+             step);
+    expect_rank(task, 1, 2, "RANK and WORLD_SIZE");
+    snprintf(task, sizeof task, "%s SLURM_PTY_PORT=34889 SLURM_TASK_PID=%ld", step,
+             (long)getpgrp());
+    expect_rank(task, 0, 8, "Slurm");
+    snprintf(task, sizeof task, "%s SLURM_TASK_PID=1", step); /* a script of the step starts it */
+    expect_rank(task, 0, 8, "Slurm");
 }
 
 static void test_half_a_pair_is_no_launcher(void **state)

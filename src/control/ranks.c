@@ -3,7 +3,9 @@
  * A launcher tells each process its number and how many there are, by a pair of variables. Only a
  * whole pair counts: half of one is some other program's word. Slurm sets its pair in batch scripts
  * and in salloc's shell too, where there is one process; they count in a step that srun started,
- * whose number is below those that Slurm keeps for itself.
+ * whose number is below those that Slurm keeps for itself. Of a step with a terminal (srun --pty)
+ * only the process group of the task itself is meant: its shell, alone of N, gives each of its jobs
+ * a group of their own.
  */
 #include "ranks.h"
 
@@ -14,6 +16,7 @@
 
 #include <json-c/json.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TASKS_MAX = 1 << 24, TF_CONFIG_MAX = 4 << 20 };
 static const int64_t slurm_steps_max = 0xfffffff0; /* from here on: batch, interactive, … */
@@ -42,10 +45,18 @@ static bool read_number(const char *text, int64_t *ret_number)
     return text && kji_parse_int64(text, strlen(text), ret_number);
 }
 
+static bool is_job_of_shell(void)
+{
+    int64_t task_pid;
+    return getenv("SLURM_PTY_PORT") && read_number(getenv("SLURM_TASK_PID"), &task_pid) &&
+           task_pid != getpgrp();
+}
+
 static bool is_in_slurm_step(void)
 {
     int64_t step;
-    return read_number(getenv("SLURM_STEP_ID"), &step) && step >= 0 && step < slurm_steps_max;
+    return read_number(getenv("SLURM_STEP_ID"), &step) && step >= 0 && step < slurm_steps_max &&
+           !is_job_of_shell();
 }
 
 /* 1 when the pair is there. KJ_EDATA. */

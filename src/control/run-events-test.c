@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -255,6 +256,40 @@ static void test_one_rank_writes(void **state)
     assert_int_equal(access(logs, F_OK), -1);
 }
 
+enum { N_REPORTERS = 4, REPORTS = 500 };
+
+static void *report_many(void *run)
+{
+    for (int64_t step = 0; step < REPORTS; step++)
+        kj_run_report(run, step % 3 ? "loss" : "a tag that is longer", step, 1, NULL);
+    return NULL;
+}
+
+static void test_threads_report_at_once(void **state)
+{
+    (void)state;
+    kj_run *run = open_run(logs, 0);
+    pthread_t threads[N_REPORTERS];
+    for (int k = 0; k < N_REPORTERS; k++)
+        assert_int_equal(pthread_create(&threads[k], NULL, report_many, run), 0);
+    for (int k = 0; k < N_REPORTERS; k++)
+        pthread_join(threads[k], NULL);
+    kj_run_close(run);
+    kj_events *events = NULL;
+    kj_events_stats stats = KJ_EVENTS_STATS_INIT;
+    kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
+    char spec[200];
+    options.flags = KJ_EVENTS_FINISHED;
+    snprintf(spec, sizeof spec, "events:%s", logs);
+    assert_int_equal(kj_events_open(spec, &options, &events, NULL), 0);
+    while (kj_events_step(events, 0, NULL, NULL, NULL) > 0)
+        continue;
+    kj_events_get_stats(events, &stats);
+    kj_events_close(events);
+    assert_int_equal(stats.points, N_REPORTERS * REPORTS);
+    assert_int_equal(stats.skipped_bytes, 0);
+}
+
 static int set_up(void **state)
 {
     int r = fix_set_up(state);
@@ -280,6 +315,7 @@ int main(void)
         TEST(test_resumed_run_that_polls),
         TEST(test_report_before_the_first_step_takes_back_nothing),
         TEST(test_one_rank_writes),
+        TEST(test_threads_report_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,11 +43,15 @@ static void warn(kj_run *run, const kj_error *why)
 void kji_run_events_begin(kj_run *run, int64_t step)
 {
     kj_error why = KJ_ERROR_INIT;
-    if (!run->events.waits_for_step || step < 0)
+    if (step < 0)
         return;
-    end_wait(run);
-    if (kji_event_writer_start(run->events.writer, step, &why) < 0)
-        warn(run, &why);
+    pthread_mutex_lock(&run->events.lock);
+    if (run->events.waits_for_step) {
+        end_wait(run);
+        if (kji_event_writer_start(run->events.writer, step, &why) < 0)
+            warn(run, &why);
+    }
+    pthread_mutex_unlock(&run->events.lock);
 }
 
 void kji_run_events_put(kj_run *run, const char *tag, int64_t step, double wall_time, double value)
@@ -55,10 +59,12 @@ void kji_run_events_put(kj_run *run, const char *tag, int64_t step, double wall_
     kj_error why = KJ_ERROR_INIT;
     if (!run->events.writer)
         return;
+    pthread_mutex_lock(&run->events.lock);
     if (run->events.waits_for_step)
         end_wait(run);
     if (kj_event_writer_add_scalar(run->events.writer, tag, step, wall_time, value, &why) < 0)
         warn(run, &why);
+    pthread_mutex_unlock(&run->events.lock);
 }
 
 void kji_run_events_close(kj_run *run)

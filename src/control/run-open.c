@@ -60,6 +60,7 @@ static void free_run(kj_run *run)
     free(run->name);
     free(run->framework);
     pthread_cond_destroy(&run->has_had_it);
+    pthread_mutex_destroy(&run->events.lock);
     pthread_mutex_destroy(&run->lock);
     free(run);
 }
@@ -70,6 +71,7 @@ static kj_run *new_run(const kj_run_options *options)
     if (!run)
         return NULL;
     pthread_mutex_init(&run->lock, NULL);
+    pthread_mutex_init(&run->events.lock, NULL);
     pthread_cond_init(&run->has_had_it, NULL);
     kji_helper_init(&run->helper, run);
     kji_feed_init(&run->feed);
