@@ -7,6 +7,8 @@ and nothing is copied on the way to NumPy, which is not needed here.
 
 from __future__ import annotations
 
+import functools
+import operator
 from array import array
 from typing import Any, ClassVar
 
@@ -20,7 +22,8 @@ def _view(pointer: Any, n: int, format_: str, owner: Any) -> memoryview | None:
     """`n` numbers of C memory that `owner` keeps; None for a column that is not given."""
     if not pointer:
         return None
-    held = ffi.gc(pointer, lambda _pointer, _owner=owner: None)
+    # no Python function: it would be where Ctrl-C comes, and is swallowed
+    held = ffi.gc(pointer, functools.partial(operator.is_, owner))
     size = n * ffi.sizeof(ffi.typeof(pointer).item)
     return memoryview(ffi.buffer(held, size)).cast("B").cast(format_).toreadonly()
 

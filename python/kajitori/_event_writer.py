@@ -22,13 +22,17 @@ _STATUSES: dict[str, int] = {
 
 
 class _Handle:
-    """The C writer, None once it is closed, and the lock of all who use it."""
+    """The C writer, None once it is closed, and the lock of all who use it.
+
+    A signal handler may use the writer that it interrupted, or close it. It never runs inside of a
+    C call, nor between a look at `ptr` and the C call that gets it: no Python function is called
+    in between."""
 
     __slots__ = ("__weakref__", "lock", "ptr")
 
     def __init__(self, ptr: Any) -> None:
         self.ptr = ptr
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         _HANDLES.add(self)
 
 
@@ -38,7 +42,7 @@ _HANDLES: weakref.WeakSet[_Handle] = weakref.WeakSet()
 def _forget_other_threads() -> None:
     """A forked child has only its own thread: no other is inside of a writer."""
     for handle in list(_HANDLES):
-        handle.lock = threading.Lock()
+        handle.lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_other_threads)
@@ -47,8 +51,8 @@ os.register_at_fork(after_in_child=_forget_other_threads)
 def _close_forgotten(handle: _Handle) -> None:
     if handle.lock.acquire(blocking=False):  # else a daemon thread is in it: ends with the process
         ptr, handle.ptr = handle.ptr, None
-        handle.lock.release()
         lib.kj_event_writer_close(ptr or ffi.NULL, ffi.NULL)
+        handle.lock.release()
 
 
 def _bytes(of: str, value: str) -> bytes:
@@ -87,7 +91,8 @@ class EventWriter:
             writer.add_scalar("loss", step, loss)
 
     Each record is in the file when the call returns, whole; nothing of TensorFlow or TensorBoard is
-    needed. All threads of a process may use one writer. In a forked child it writes nothing.
+    needed. All threads of a process may use one writer, and signal handlers. In a forked child it
+    writes nothing.
 
     append: go on in the newest file that such a writer of this host left in the folder; several
         processes may do so at the same time. Otherwise each writer has a file of its own.
@@ -143,32 +148,26 @@ class EventWriter:
         """True after `close`."""
         return self._handle.ptr is None
 
-    def _live(self) -> Any:
-        ptr = self._handle.ptr
-        if ptr is None:
-            raise StateError(f"the writer of {self._path} is closed")
-        return ptr
+    def _call(self, function: Any, *args: Any) -> None:
+        handle = self._handle
+        with handle.lock:
+            ptr = handle.ptr
+            if ptr is None:
+                raise StateError(f"the writer of {self._path} is closed")
+            check(function(ptr, *args, self._err), self._err)
 
     def add_scalar(self, tag: str, step: int, value: float, wall_time: float | None = None) -> None:
         """Writes a value of `tag` (1 to 4096 bytes). NaN and infinities are values. `wall_time` is in
         seconds since 1970 [now]."""
         name, step, value = _bytes("tag", tag), whole("step", step), float(value)
         time = math.nan if wall_time is None else float(wall_time)
-        with self._handle.lock:
-            check(
-                lib.kj_event_writer_add_scalar(self._live(), name, step, time, value, self._err),
-                self._err,
-            )
+        self._call(lib.kj_event_writer_add_scalar, name, step, time, value)
 
     def add_text(self, tag: str, step: int, text: str, wall_time: float | None = None) -> None:
         """Writes Markdown for TensorBoard's page "Text", at most 1 MiB."""
         name, step, content = _bytes("tag", tag), whole("step", step), _bytes("text", text)
         time = math.nan if wall_time is None else float(wall_time)
-        with self._handle.lock:
-            check(
-                lib.kj_event_writer_add_text(self._live(), name, step, time, content, self._err),
-                self._err,
-            )
+        self._call(lib.kj_event_writer_add_text, name, step, time, content)
 
     def add_hparams(
         self,
@@ -200,31 +199,22 @@ class EventWriter:
         hparams.n_metrics = len(tags)
         hparams.group = text("group", group, keep)
         hparams.start_time = start_time
-        with self._handle.lock:
-            check(lib.kj_event_writer_add_hparams(self._live(), hparams, self._err), self._err)
+        self._call(lib.kj_event_writer_add_hparams, hparams)
         del c_tags
 
     def end_hparams(self, status: str = "success", end_time: float = 0.0) -> None:
         """How the run of `add_hparams` ended: "success", "failure" or "running"."""
         if status not in list(_STATUSES):
             raise ArgumentError(f"status {status!r} is none of {', '.join(_STATUSES)}")
-        with self._handle.lock:
-            check(
-                lib.kj_event_writer_end_hparams(
-                    self._live(), _STATUSES[status], end_time, self._err
-                ),
-                self._err,
-            )
+        self._call(lib.kj_event_writer_end_hparams, _STATUSES[status], end_time)
 
     def flush(self) -> None:
         """With ``buffer=True``: what waits is in the file afterwards."""
-        with self._handle.lock:
-            check(lib.kj_event_writer_flush(self._live(), self._err), self._err)
+        self._call(lib.kj_event_writer_flush)
 
     def sync(self) -> None:
         """`flush`, and the file is on the disk."""
-        with self._handle.lock:
-            check(lib.kj_event_writer_sync(self._live(), self._err), self._err)
+        self._call(lib.kj_event_writer_sync)
 
     def close(self) -> None:
         """Writes what waits. A second call does nothing; a writer that is forgotten is closed when it

@@ -8,7 +8,6 @@ Waiting is done in Python, on the reader's descriptor: signal handlers run as in
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 import os
@@ -96,6 +95,19 @@ def _milliseconds(of: str, value: float | None) -> int:
     return number
 
 
+_READERS: weakref.WeakSet[EventReader] = weakref.WeakSet()
+
+
+def _leave_to_other_threads() -> None:
+    """A forked child has only its own thread: what another one was inside of is left as it is."""
+    for reader in list(_READERS):
+        if reader._lock.locked() and reader._events is not None:
+            ffi.gc(reader._events, None)
+
+
+os.register_at_fork(after_in_child=_leave_to_other_threads)
+
+
 def _deadline(timeout: float | None) -> float:
     try:
         seconds = math.inf if timeout is None else float(timeout)
@@ -148,7 +160,7 @@ class EventReader:
         poll_ms: int | None = None,
         grace_ms: int | None = None,
     ) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._finish_lock = threading.Lock(), threading.RLock()
         keep_alive: list[Any] = []
         options = ffi.new("kj_events_options *", {"size": ffi.sizeof("kj_events_options")})
         options.flags = (
@@ -168,24 +180,27 @@ class EventReader:
         check(lib.kj_events_open(_spec(source, tag), options, result, err), err)
         self._events = ffi.gc(result[0], lib.kj_events_close)
         self._err, self._result = err, ffi.new("kj_columns **")  # of every kj_events_next
-        self._finishing = finished
+        self._finishing, self._pid = finished, os.getpid()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._close_wake = weakref.finalize(self, os.close, self._wake)
         self._poll = select.poll()
         self._poll.register(lib.kj_events_get_fd(self._events), select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
+        _READERS.add(self)
 
-    @contextlib.contextmanager
-    def _using(self) -> Iterator[Any]:
-        """The reader, for one call."""
-        if not self._lock.acquire(blocking=False):
+    def _turn(self) -> threading.Lock:
+        """The lock, for one call. It is entered by the caller itself: nothing that a signal handler
+        raises comes between the lock and its release."""
+        if os.getpid() != self._pid:
+            raise StateError("the reader belongs to the process that made it")
+        if self._lock.locked():
             raise StateError("a reader is for one thread at a time; another call goes on in it")
-        try:
-            if self._events is None:
-                raise StateError("the reader is closed")
-            yield self._events
-        finally:
-            self._lock.release()
+        return self._lock
+
+    def _live(self) -> Any:
+        if self._events is None:
+            raise StateError("the reader is closed")
+        return self._events
 
     def _next(self, events: Any, max_points: int) -> Columns:
         """What is there now."""
@@ -195,7 +210,8 @@ class EventReader:
         return columns_of(self._result[0])
 
     def _read(self, deadline: float, max_points: int) -> Columns:
-        with self._using() as events:
+        with self._turn():
+            events = self._live()
             columns = self._next(events, max_points)
             while not len(columns) and not lib.kj_events_is_finished(events):
                 left = deadline - time.monotonic()
@@ -227,13 +243,17 @@ class EventReader:
     def finish(self) -> None:
         """Nothing will be appended any more: what is there is still delivered, damage is not waited
         for, and the iterator ends. In any thread."""
+        if os.getpid() != self._pid:
+            return
         self._finishing = True
-        if self._close_wake.alive:
-            os.eventfd_write(self._wake, 1)
+        with self._finish_lock:  # so that nobody closes it meanwhile
+            if self._close_wake.alive:
+                os.eventfd_write(self._wake, 1)
 
     def fileno(self) -> int:
         """For `selectors`: readable when `read` has something to look at."""
-        with self._using() as events:
+        with self._turn():
+            events = self._live()
             return lib.kj_events_get_fd(events)
 
     def tags(self) -> list[TagInfo]:
@@ -242,7 +262,8 @@ class EventReader:
 
     def _list(self, function: Any, callback: Any, *err: Any) -> list[Any]:
         """What `callback` makes of all that `function` calls it with; `err` if that can fail."""
-        with self._using() as events:
+        with self._turn():
+            events = self._live()
             listing = Listing()
             handle = ffi.new_handle(listing)
             r = function(events, callback, handle, *err)
@@ -262,14 +283,16 @@ class EventReader:
 
     def stats(self) -> EventStats:
         """The figures of all files so far."""
-        with self._using() as events:
+        with self._turn():
+            events = self._live()
             stats = ffi.new("kj_events_stats *", {"size": ffi.sizeof("kj_events_stats")})
             lib.kj_events_get_stats(events, stats)
         return stats_of(stats)
 
     def series(self, number: int) -> TagInfo:
         """The run and tag of an element of `Columns.series`. Raises `NotFoundError`."""
-        with self._using() as events:
+        with self._turn():
+            events = self._live()
             err = new_error()
             info = ffi.new("kj_tag_info *", {"size": ffi.sizeof("kj_tag_info")})
             check(lib.kj_events_get_series(events, operator.index(number), info, err), err)
@@ -284,7 +307,8 @@ class EventReader:
             raise ArgumentError(f"merge: {merge!r} is none of {', '.join(MERGES)}")
         keep_alive: list[Any] = []
         name = _bytes("tag", tag)
-        with self._using() as events:
+        with self._turn():
+            events = self._live()
             err = new_error()
             result = ffi.new("kj_columns **")
             r = lib.kj_events_get_history(
@@ -297,7 +321,8 @@ class EventReader:
     def cursor(self) -> str:
         """Where the reader is, as one line. A reader that is made with it, here or in another
         process, delivers what this one has not delivered yet, and nothing twice."""
-        with self._using() as events:
+        with self._turn():
+            events = self._live()
             err = new_error()
             result = ffi.new("char **")
             check(lib.kj_events_get_cursor(events, result, ffi.new("uint64_t *"), err), err)
@@ -308,7 +333,8 @@ class EventReader:
 
     def _drain(self) -> None:
         """Reads all that is there, to be kept."""
-        with self._using() as events:
+        with self._turn():
+            events = self._live()
             err = new_error()
             while check(lib.kj_events_step(events, 0, ffi.NULL, ffi.NULL, err), err):
                 pass
@@ -316,9 +342,14 @@ class EventReader:
 
     def close(self) -> None:
         """Columns stay as they are. A second call does nothing."""
-        if self._events is not None:
-            with self._using() as events:
-                self._events = None
+        if self._events is None:
+            return
+        if os.getpid() != self._pid:
+            self._events = None
+            return
+        with self._turn(), self._finish_lock:
+            events, self._events = self._events, None
+            if events is not None:
                 ffi.release(events)
                 self._close_wake()
 

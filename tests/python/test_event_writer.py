@@ -5,6 +5,7 @@ of TensorBoard's own writer."""
 import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util import tensor_util
 
 import kajitori
+from kajitori import _event_writer
 
 VALUES = [
     ("loss", 0, 0.25),
@@ -474,11 +476,50 @@ def test_forgotten_writer_is_closed_at_exit_and_not_by_a_forked_child(tmp_path):
     assert list(columns.step) == [1, 2]
 
 
+@pytest.mark.parametrize("last", ["flush", "close"])
+def test_a_signal_handler_uses_the_writer_that_it_interrupts(tmp_path, monkeypatch, last):
+    """The signal comes while the writer is locked, just after the call into C."""
+
+    def interrupted(result, err, check=_event_writer.check):
+        if signal.getsignal(signal.SIGUSR1) != signal.SIG_DFL:
+            signal.raise_signal(signal.SIGUSR1)
+        return check(result, err)
+
+    def handle(number, frame):
+        signal.signal(number, signal.SIG_DFL)
+        writer.add_scalar("handler", 1, 1)
+        getattr(writer, last)()
+
+    writer = kajitori.EventWriter(tmp_path)
+    signal.signal(signal.SIGUSR1, handle)
+    monkeypatch.setattr(_event_writer, "check", interrupted)
+    writer.add_scalar("loss", 1, 1)
+    assert writer.closed == (last == "close")
+    writer.close()
+    assert list(kajitori.read_events(tmp_path)) == [(".", "handler"), (".", "loss")]
+
+
 def train(folder, first, end):
     with kajitori.Run(events_dir=folder) as run:
         for step in range(first, end):
             run.begin_step(step)
             run.report("loss", step, first)
+
+
+def test_threads_report_at_once(tmp_path):
+    def report(tag):
+        for step in range(500):
+            run.report(tag, step, 1)
+
+    with kajitori.Run(events_dir=tmp_path) as run:
+        threads = [threading.Thread(target=report, args=("x" * n,)) for n in (1, 40, 200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with kajitori.EventReader(tmp_path, finished=True) as reader:
+        assert sum(map(len, reader)) == 1500
+        assert reader.damage() == []
 
 
 def test_run_writes_what_it_reports(tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """kajitori.EventReader and read_events."""
 
+import contextlib
+import dis
 import json
 import math
 import os
@@ -301,3 +303,86 @@ with kajitori.EventReader("jsonl:-") as reader:
         process.stdin.close()
         assert process.wait(PATIENCE) == 0
         assert process.stdout.read() == ""
+
+
+def interrupt_at(n, function):
+    """Calls `function`, with Ctrl-C at the `n`th place of this package at which Python looks for
+    signals: after a call, at the beginning of a function, and where a loop goes back. What was
+    raised; None when there are fewer places."""
+    left, last = n, {}
+
+    def trace(frame, event, arg):
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(
+            (os.path.dirname(kajitori.__file__), contextlib.__file__)
+        ):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            if last.get(frame, "RESUME").startswith(("CALL", "RESUME", "JUMP_BACKWARD")):
+                left -= 1
+                if left == 0:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function()
+    except KeyboardInterrupt as error:
+        return error  # whose traceback keeps all frames
+    finally:
+        sys.settrace(None)
+    return None
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_at_any_moment_leaves_the_reader_usable(logs):
+    n = 1
+    while True:
+        with kajitori.EventReader(logs) as reader:
+            error = interrupt_at(n, lambda reader=reader: reader.read(0))
+            reader.read(0)
+            assert len(reader.tags()) == 3
+        if error is None:
+            break
+        n += 1
+    assert n > 10
+
+
+def test_a_forked_child_leaves_the_reader_alone(logs):
+    reader = kajitori.EventReader(logs)
+    assert len(reader.read(0)) == 7
+    child = os.fork()
+    if child == 0:
+        try:
+            reader.finish()
+            reader.read(0)
+        except kajitori.StateError as error:
+            reader.close()
+            os._exit(0 if "process" in str(error) else 2)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    writer = EventWriter(logs / "train")
+    writer.add("loss", 9, 1.0)
+    writer.close()
+    assert list(reader.read(PATIENCE).step) == [9]
+    assert reader._poll.poll(0) == []
+    reader.close()
+
+
+def test_a_child_that_is_forked_beside_a_read_ends(logs):
+    reader = kajitori.EventReader(logs)
+    reader.read(0)
+    thread = threading.Thread(target=reader.read, args=(None,))
+    thread.start()
+    while not reader._lock.locked():
+        os.sched_yield()
+    child = os.fork()
+    if child == 0:
+        reader.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    reader.finish()
+    thread.join()
