@@ -79,7 +79,8 @@ static size_t code_points(const char *text, uint64_t size, uint32_t *ret_codes)
     return n;
 }
 
-static bool add_names(zip_t *archive, const char *name, const cli_points *points, bool runs)
+/* Code points of the longest name, at least 1: numpy gives each one that length. */
+static size_t width_of_names(const cli_points *points, bool runs)
 {
     size_t width = 1;
     uint64_t size;
@@ -89,6 +90,28 @@ static bool add_names(zip_t *archive, const char *name, const cli_points *points
         if (n > width)
             width = n;
     }
+    return width;
+}
+
+static int check_names(const cli_points *points)
+{
+    enum { LIMIT = 1 << 28 };
+    for (int runs = 0; runs < 2; runs++) {
+        uint64_t size = 4 * points->n_series * (uint64_t)width_of_names(points, runs);
+        if (size <= LIMIT)
+            continue;
+        cli_error("%u names, each in the length of the longest %s as npz has them, take %llu "
+                  "bytes; choose some with --tag or --run, or take jsonl",
+                  points->n_series, runs ? "run" : "tag", (unsigned long long)size);
+        return CLI_FAILED;
+    }
+    return CLI_DONE;
+}
+
+static bool add_names(zip_t *archive, const char *name, const cli_points *points, bool runs)
+{
+    size_t width = width_of_names(points, runs);
+    uint64_t size;
     uint32_t *codes = cli_check_memory(calloc(points->n_series * width + 1, sizeof *codes));
     for (uint32_t k = 0; k < points->n_series; k++) {
         const char *text = name_of(&points->all_series[k], runs, &size);
@@ -148,6 +171,8 @@ int cli_events_print_npz(void)
 {
     cli_points points = {.n = 0};
     int status = cli_points_read(&points);
+    if (status == CLI_DONE)
+        status = check_names(&points);
     zip_error_t error;
     zip_error_init(&error);
     if (status == CLI_DONE && !print_archive(&points, &error)) {

@@ -42,6 +42,8 @@ static void test_all_kinds_of_values(void **state)
           ". a 1 nan nan\n. b 1 nan -inf\n. c 1 nan inf\n. d 1 nan 1\n. h/i/j 1 nan 5\n"
           ". h/k 1 nan nan\n. l 1 nan 0\n. m 1 nan inf\n");
     check("{\"step\":1,\"loss\":1,\"loss\":2}\n", ". loss 1 nan 2\n");
+    check("\xef\xbb\xbf{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":2}\n",
+          ". loss 1 nan 1\n. loss 2 nan 2\n");
 }
 
 static void test_integers_of_64_bits(void **state)

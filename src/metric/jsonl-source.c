@@ -107,7 +107,8 @@ static void use_line(void *userdata)
     kj_error err = KJ_ERROR_INIT;
     if (is_blank(&file->lines))
         return;
-    int r = kji_json_parse(file->lines.line, file->lines.size, &json, &err);
+    size_t skip = file->lines.size >= 3 && memcmp(file->lines.line, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    int r = kji_json_parse(file->lines.line + skip, file->lines.size - skip, &json, &err);
     if (r == KJ_EMEM)
         file->batch.failed = true;
     else if (r < 0)

@@ -164,6 +164,21 @@ def on_terminal(place, *words):
     return process.wait(), text.decode().replace("\r\n", "\n")
 
 
+def test_npz_of_names_that_are_too_long_together(place, tmp_path):
+    writer = EventWriter(tmp_path / "logs")
+    for step in range(1000):
+        writer.add(f"t{step}", 0, 1)
+    writer.add("x" * 70000, 0, 1)
+    writer.close()
+    words = ("events", tmp_path / "logs", "--format", "npz", "-o", tmp_path / "out")
+    done = place.kajitori(*words, status=1)
+    assert "1001 names, each in the length of the longest tag" in done.stderr
+    assert not (tmp_path / "out").exists()
+    place.kajitori(*words, "--tag", "x*")
+    with numpy.load(tmp_path / "out") as points:
+        assert list(points["tag"]) == ["x" * 70000]
+
+
 def test_npz_refuses_a_terminal(place, logs):
     status, text = on_terminal(place, "events", logs, "--format", "npz")
     assert status == 2
