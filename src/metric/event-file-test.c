@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -293,6 +294,29 @@ static void test_generations(void **state)
 }
 
 /* So many ranges are kept, all are counted. */
+/* What was nothing but damage, and skipped to its end, is replaced by a good file. */
+static void test_damage_replaced(void **state)
+{
+    (void)state;
+    kji_strbuf bytes = KJI_STRBUF_INIT;
+    kji_reading reading;
+    kji_reading_begin(&reading);
+    reading.reader.finished = true;
+    kji_reading_write(&reading, "this is no record", 17);
+    kji_reading_look(&reading);
+    assert_int_equal(reading.file->mark.committed, 17);
+    int fd = memfd_create("other", MFD_CLOEXEC);
+    assert_int_equal(dup2(fd, reading.fd), reading.fd);
+    close(fd);
+    kji_make_scalar(&bytes, 0, 1.5, "a", 0);
+    kji_reading_write(&reading, bytes.text, bytes.size);
+    kji_reading_look(&reading);
+    assert_int_equal(reading.n_points, 1);
+    assert_int_equal(reading.file->n_ranges, 0);
+    kji_reading_end(&reading);
+    kji_strbuf_done(&bytes);
+}
+
 /* An error of the disk or the network says nothing about what the file is. */
 static void test_read_errors(void **state)
 {
@@ -504,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_generations),
         cmocka_unit_test(test_much_damage),
         cmocka_unit_test(test_very_much_damage),
+        cmocka_unit_test(test_damage_replaced),
         cmocka_unit_test(test_read_errors),
         cmocka_unit_test(test_heads_that_claim_all_that_follows),
         cmocka_unit_test(test_points_say_their_type),

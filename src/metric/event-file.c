@@ -41,7 +41,7 @@ struct look {
     kji_event_reader *reader;
     int fd;
     uint64_t size;                  /* of the file, when the look began */
-    bool changed;                   /* since the last look */
+    bool changed, replaced;         /* since the last look: replaced by another inode */
     uint64_t last_offset, last_end; /* of the last record that was committed in this look */
     uint64_t budget;                /* what is left of VAIN_BYTES */
 };
@@ -417,8 +417,6 @@ static int begins_the_same(const kji_file_mark *mark, int fd, uint64_t size)
 /* Whether all that we have read of it before is still there; -1 as above. */
 static int is_the_same(const kji_file_mark *mark, int fd)
 {
-    if (mark->head_size == 0) /* nothing but damage so far */
-        return 1;
     int r = begins_the_same(mark, fd, UINT64_MAX);
     if (r <= 0 || mark->last_end == 0) /* cut before that of the last record could be kept */
         return r;
@@ -454,6 +452,8 @@ static enum identity identify(const struct look *look)
     bool doubtful = look->changed || file->state == KJ_DAMAGE_UNREADABLE;
     if (!shorter && (!doubtful || mark->committed == 0))
         return SAME;
+    if (mark->head_size == 0) /* nothing but damage, by which nobody recognises it */
+        return look->replaced || shorter ? OTHER : SAME;
     int r = shorter ? begins_the_same(mark, look->fd, look->size) : is_the_same(mark, look->fd);
     return r < 0 ? UNKNOWN : r == 0 ? OTHER : shorter ? SHORTER : SAME;
 }
@@ -481,10 +481,11 @@ static void note_stat(struct look *look, const struct stat *st)
 {
     kji_event_file *file = look->file;
     int64_t mtime_ns = kji_event_mtime_ns(st);
-    bool replaced = file->ino && (st->st_dev != file->dev || st->st_ino != file->ino);
     look->size = (uint64_t)st->st_size;
+    look->replaced =
+        look->replaced || (file->ino && (st->st_dev != file->dev || st->st_ino != file->ino));
     look->changed =
-        look->changed || replaced || look->size != file->size || mtime_ns != file->mtime_ns;
+        look->changed || look->replaced || look->size != file->size || mtime_ns != file->mtime_ns;
     if (look->changed)
         file->changed_ms = look->reader->now_ms - (file->ino ? 0 : kji_event_file_age_ms(mtime_ns));
     file->dev = st->st_dev;
