@@ -30,6 +30,7 @@
 enum {
     JUMP_FROM = 32 << 10,      /* larger records are looked at before they are read */
     SUMMARY_LIMIT = 256 << 20, /* a larger record is not loaded */
+    BEYOND = 1 << 20,          /* what is appended during a look is read in it up to here */
     SEARCH_BYTES = 64 << 20,   /* of damage that are searched in one look: other files wait */
     VAIN_BYTES = 1 << 30, /* of payloads that are compared with a checksum in vain in one look */
     HOLE_PATIENCE = 12    /* times the grace: then a hole is given up though the file changes */
@@ -377,9 +378,16 @@ static int take_record(struct look *look, const struct record *record)
     return 0;
 }
 
+/* A writer that is as fast as we are must not make the look endless: an event, or the next look,
+ * tells of the rest. */
+static bool is_far_enough(const struct look *look)
+{
+    return !look->reader->finished && look->file->mark.committed > look->size + BEYOND;
+}
+
 static int read_records(struct look *look)
 {
-    for (;;) {
+    while (!is_far_enough(look)) {
         struct record record;
         bool end = false;
         int state = next_record(look, &record, &end);
@@ -396,6 +404,7 @@ static int read_records(struct look *look)
                 return r;
         }
     }
+    return 0;
 }
 
 /* Whether the file has these bytes at `offset`; -1: that cannot be read. */

@@ -132,6 +132,47 @@ static void test_far_times_of_change(void **state)
     kji_rows_done(&got);
 }
 
+/* For each point another one is written. */
+static int write_another(void *userdata, const kj_point *point)
+{
+    size_t *n = userdata;
+    (void)point;
+    if (++*n % live_base_rows.n == 0)
+        live_append("a/" LIVE_NAME, 0, live_base_size);
+    assert_true(*n < 1000000);
+    return 0;
+}
+
+static int count_point(void *userdata, const kj_point *point)
+{
+    (void)point;
+    ++*(size_t *)userdata;
+    return 0;
+}
+
+/* The step comes back all the same, and nothing is missing afterwards. */
+static void check_fast_writer(uint32_t flags)
+{
+    size_t n = 0;
+    mkdir(live_path("a"), 0700);
+    live_append("a/" LIVE_NAME, 0, live_base_size);
+    kj_events *source = live_follow("a", flags, flags & KJ_EVENTS_POLL ? 1 : 3600000);
+    assert_true(kj_events_step(source, 0, write_another, &n, NULL) > 1);
+    size_t end = n / live_base_rows.n * live_base_rows.n + live_base_rows.n;
+    while (n < end)
+        assert_true(kj_events_step(source, -1, count_point, &n, NULL) >= 0);
+    assert_int_equal(n, end);
+    kj_events_close(source);
+    unlink(live_path("a/" LIVE_NAME));
+}
+
+static void test_writer_as_fast_as_the_reader(void **state)
+{
+    (void)state;
+    check_fast_writer(0);
+    check_fast_writer(KJ_EVENTS_POLL);
+}
+
 /* A whole tree that is there in one moment. */
 static void test_tree_moved_in(void **state)
 {
@@ -576,6 +617,7 @@ int main(void)
         LIVE_TEST(test_what_appears_later),
         LIVE_TEST(test_file_that_appears_later),
         LIVE_TEST(test_far_times_of_change),
+        LIVE_TEST(test_writer_as_fast_as_the_reader),
         LIVE_TEST(test_tree_moved_in),
         LIVE_TEST(test_folder_removed_and_made_again),
         LIVE_TEST(test_polling_only),
