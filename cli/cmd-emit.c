@@ -246,10 +246,11 @@ static int check_pairs(const char *const *words, const char *option, const char 
 }
 
 /* TAG=VALUE, and step=N as in a line. */
-static int check_words(const char *const *words, int64_t *step)
+static int check_words(const char *const *words, int64_t *step, size_t *n_values)
 {
     double value;
     for (size_t k = 0; words[k]; k++) {
+        *n_values += !is_step(words[k]);
         if (is_step(words[k]) && !parse_step(words[k] + 5, step))
             return cli_usage("%s: the step is a whole number", words[k]);
         if (!is_step(words[k]) && split_value(words[k], &value) == 0)
@@ -291,11 +292,12 @@ static int run_emit(int n_words, const char *const *words)
 {
     static const char *const none[] = {NULL};
     emitting to = {.wall_time = NAN};
+    size_t n_values = 0;
     bool from_stdin = n_words == 1 && strcmp(words[0], "-") == 0;
     int status = read_options(&to);
     if (status == CLI_DONE && !from_stdin)
-        status = check_words(words, &to.step);
-    if (status == CLI_DONE && n_words == 0 && !texts && !hparam_words)
+        status = check_words(words, &to.step, &n_values);
+    if (status == CLI_DONE && n_values == 0 && !from_stdin && !texts && !hparam_words)
         status = cli_usage("nothing to emit");
     if (status == CLI_DONE)
         status = open_writer(&to);

@@ -110,6 +110,7 @@ def test_verbose_names_the_file(place, logs):
         (["--text", "notes"], "--text notes: it is TAG=TEXT"),
         (["--hparam", "=1"], "--hparam =1: it is NAME=VALUE"),
         ([], "nothing to emit"),
+        (["step=5"], "nothing to emit"),
     ],
 )
 def test_wrong_words_write_nothing(place, logs, words, message):
