@@ -12,12 +12,10 @@
 
 #define FILE_1 "events.out.tfevents.1.h"
 
-static char top[64]; /* a fresh folder for each test */
-
 static const char *in_top(const char *name)
 {
     static char path[256];
-    snprintf(path, sizeof path, "%s/%s", top, name);
+    snprintf(path, sizeof path, "%s/%s", kji_test_top, name);
     return path;
 }
 
@@ -272,33 +270,17 @@ static void test_released_in_other_threads(void **state)
     kj_columns_unref(odd);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    strcpy(top, "/tmp/kji-columns-XXXXXX");
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    kji_test_remove_tree(top);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_next_gives_what_step_gives),
-        TEST(test_blocks_are_used_again_when_released),
-        TEST(test_all_blocks_can_be_held),
-        TEST(test_next_stops_within_an_event),
-        TEST(test_history_outlives_growth_and_reader),
-        TEST(test_history_while_blocks_are_taken),
-        TEST(test_history_of_nothing),
-        TEST(test_released_in_other_threads),
+        KJI_TOP_TEST(test_next_gives_what_step_gives),
+        KJI_TOP_TEST(test_blocks_are_used_again_when_released),
+        KJI_TOP_TEST(test_all_blocks_can_be_held),
+        KJI_TOP_TEST(test_next_stops_within_an_event),
+        KJI_TOP_TEST(test_history_outlives_growth_and_reader),
+        KJI_TOP_TEST(test_history_while_blocks_are_taken),
+        KJI_TOP_TEST(test_history_of_nothing),
+        KJI_TOP_TEST(test_released_in_other_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,8 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char top[64]; /* a fresh folder for each test */
-
 static kj_event_writer *open_in(const char *dir, uint32_t flags)
 {
     kj_event_writer_options options = KJ_EVENT_WRITER_OPTIONS_INIT;
@@ -96,13 +94,13 @@ enum { N_VALUES = sizeof values / sizeof *values };
 
 static void check_values(uint32_t flags)
 {
-    kj_event_writer *writer = open_in(top, flags);
+    kj_event_writer *writer = open_in(kji_test_top, flags);
     for (size_t k = 0; k < N_VALUES; k++)
         assert_int_equal(kj_event_writer_add_scalar(writer, values[k].tag, values[k].step,
                                                     values[k].wall_time, values[k].value, NULL),
                          0);
     close_writer(writer);
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     assert_int_equal(rows.n, N_VALUES);
     for (size_t k = 0; k < N_VALUES; k++) {
         assert_string_equal(rows.rows[k].tag, values[k].tag);
@@ -130,13 +128,13 @@ static void test_any_value_as_double(void **state)
 static void test_double_is_exact(void **state)
 {
     (void)state;
-    kj_event_writer *writer = open_in(top, KJ_EVENT_WRITER_DOUBLE);
+    kj_event_writer *writer = open_in(kji_test_top, KJ_EVENT_WRITER_DOUBLE);
     add(writer, "x", 1, 0.1);
     close_writer(writer);
-    writer = open_in(top, 0);
+    writer = open_in(kji_test_top, 0);
     add(writer, "x", 2, 0.1);
     close_writer(writer);
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     assert_int_equal(rows.n, 2);
     assert_true(rows.rows[0].value == 0.1 && rows.rows[1].value == (double)0.1f);
     kji_rows_done(&rows);
@@ -146,7 +144,7 @@ static void test_tag_of_any_length(void **state)
 {
     (void)state;
     static char tag[4098];
-    kj_event_writer *writer = open_in(top, 0);
+    kj_event_writer *writer = open_in(kji_test_top, 0);
     memset(tag, 'x', 4097);
     assert_int_equal(kj_event_writer_add_scalar(writer, tag, 1, 1, 1, NULL), KJ_EARG);
     for (size_t size = 1; size <= 4096; size += size < 300 ? 1 : 949) {
@@ -155,7 +153,7 @@ static void test_tag_of_any_length(void **state)
         add(writer, tag, (int64_t)size, 1);
     }
     close_writer(writer);
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     for (size_t k = 0; k < rows.n; k++)
         assert_int_equal(rows.rows[k].tag_size, rows.rows[k].step);
     assert_int_equal(rows.rows[rows.n - 1].tag_size, 4096);
@@ -168,18 +166,18 @@ static void test_what_is_refused(void **state)
     kj_event_writer *writer = NULL;
     kj_event_writer_options options = KJ_EVENT_WRITER_OPTIONS_INIT;
     options.flags = 8;
-    assert_int_equal(kj_event_writer_open(top, &options, &writer, NULL), KJ_EARG);
+    assert_int_equal(kj_event_writer_open(kji_test_top, &options, &writer, NULL), KJ_EARG);
     options.flags = 0;
     static const char *const suffixes[] = {"/x", ".gz", ".x.profile-empty"};
     for (size_t k = 0; k < 3; k++) {
         options.suffix = suffixes[k];
-        assert_int_equal(kj_event_writer_open(top, &options, &writer, NULL), KJ_EARG);
+        assert_int_equal(kj_event_writer_open(kji_test_top, &options, &writer, NULL), KJ_EARG);
     }
     assert_int_equal(kj_event_writer_open("", NULL, &writer, NULL), KJ_EARG);
     assert_int_equal(kj_event_writer_open(NULL, NULL, &writer, NULL), KJ_EARG);
     assert_int_equal(kj_event_writer_open("/dev/null/x", NULL, &writer, NULL), KJ_EIO);
     assert_null(writer);
-    writer = open_in(top, 0);
+    writer = open_in(kji_test_top, 0);
     off_t size = size_of(kj_event_writer_path(writer));
     assert_int_equal(kj_event_writer_add_scalar(writer, "", 0, 0, 0, NULL), KJ_EARG);
     assert_int_equal(kj_event_writer_add_scalar(writer, NULL, 0, 0, 0, NULL), KJ_EARG);
@@ -196,7 +194,7 @@ static void test_what_is_refused(void **state)
 static void test_hparams_that_are_refused(void **state)
 {
     (void)state;
-    kj_event_writer *writer = open_in(top, 0);
+    kj_event_writer *writer = open_in(kji_test_top, 0);
     kj_hparam param = {.name = "x", .value = {.type = KJ_TYPE_NONE}};
     kj_hparams hparams = KJ_HPARAMS_INIT;
     hparams.params = &param;
@@ -217,7 +215,7 @@ static void test_hparams_that_are_refused(void **state)
 static void test_buffer_waits_and_flush_does_not(void **state)
 {
     (void)state;
-    kj_event_writer *writer = open_in(top, KJ_EVENT_WRITER_BUFFER);
+    kj_event_writer *writer = open_in(kji_test_top, KJ_EVENT_WRITER_BUFFER);
     off_t begin = size_of(kj_event_writer_path(writer));
     add(writer, "x", 1, 1);
     assert_int_equal(size_of(kj_event_writer_path(writer)), begin);
@@ -241,7 +239,7 @@ static void test_large_text_keeps_its_place(void **state)
     char *text = malloc(SIZE + 2);
     memset(text, 't', SIZE + 1);
     text[SIZE + 1] = 0;
-    kj_event_writer *writer = open_in(top, KJ_EVENT_WRITER_BUFFER);
+    kj_event_writer *writer = open_in(kji_test_top, KJ_EVENT_WRITER_BUFFER);
     add(writer, "x", 1, 1);
     assert_int_equal(kj_event_writer_add_text(writer, "t", 1, 0, text, NULL), KJ_EARG);
     text[SIZE] = 0;
@@ -249,7 +247,7 @@ static void test_large_text_keeps_its_place(void **state)
     add(writer, "x", 2, 1);
     close_writer(writer);
     free(text);
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     assert_int_equal(rows.n, 2);
     kji_rows_done(&rows);
 }
@@ -260,14 +258,14 @@ static void test_restart_is_told(void **state)
     kj_event_writer_options options = KJ_EVENT_WRITER_OPTIONS_INIT;
     options.has_purge_step = 1;
     options.purge_step = 2;
-    kj_event_writer *writer = open_in(top, 0);
+    kj_event_writer *writer = open_in(kji_test_top, 0);
     for (int64_t step = 0; step < 4; step++)
         add(writer, "x", step, 1);
     close_writer(writer);
-    assert_int_equal(kj_event_writer_open(top, &options, &writer, NULL), 0);
+    assert_int_equal(kj_event_writer_open(kji_test_top, &options, &writer, NULL), 0);
     add(writer, "x", 2, 2);
     close_writer(writer);
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     assert_true(rows.n > 5);
     assert_int_equal(rows.rows[3].step, 3);
     for (size_t k = 4; k + 1 < rows.n; k++) {
@@ -283,14 +281,14 @@ static void test_new_files_stand_behind_old_ones(void **state)
     (void)state;
     char last[300] = "", path[300];
     for (int k = 0; k < 12; k++) {
-        kj_event_writer *writer = open_in(top, 0);
+        kj_event_writer *writer = open_in(kji_test_top, 0);
         add(writer, "x", k, 1);
         snprintf(path, sizeof path, "%s", kj_event_writer_path(writer));
         assert_true(strcmp(last, path) < 0);
         memcpy(last, path, sizeof last);
         close_writer(writer);
     }
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     assert_int_equal(rows.n, 12);
     for (size_t k = 0; k < rows.n; k++)
         assert_int_equal(rows.rows[k].step, k);
@@ -302,19 +300,19 @@ static void test_many_openers_of_one_second(void **state)
     (void)state;
     kj_event_writer *writers[50];
     for (int k = 0; k < 50; k++) {
-        writers[k] = open_in(top, 0);
+        writers[k] = open_in(kji_test_top, 0);
         add(writers[k], "x", k, 1);
     }
     for (int k = 0; k < 50; k++)
         close_writer(writers[k]);
-    assert_int_equal(count_files(top), 50);
+    assert_int_equal(count_files(kji_test_top), 50);
 }
 
 static void test_folders_are_made(void **state)
 {
     (void)state;
     char dir[200], path[300];
-    snprintf(dir, sizeof dir, "%s/a/b/c", top);
+    snprintf(dir, sizeof dir, "%s/a/b/c", kji_test_top);
     kj_event_writer_options options = KJ_EVENT_WRITER_OPTIONS_INIT;
     options.suffix = ".v2";
     kj_event_writer *writer;
@@ -341,11 +339,11 @@ static void test_append_goes_on(void **state)
 {
     (void)state;
     for (int k = 0; k < 10; k++)
-        append_one(top, NULL, k);
-    assert_int_equal(count_files(top), 1);
-    append_one(top, ".other", 10);
-    assert_int_equal(count_files(top), 2);
-    kji_rows rows = read_back(top);
+        append_one(kji_test_top, NULL, k);
+    assert_int_equal(count_files(kji_test_top), 1);
+    append_one(kji_test_top, ".other", 10);
+    assert_int_equal(count_files(kji_test_top), 2);
+    kji_rows rows = read_back(kji_test_top);
     assert_int_equal(rows.n, 11);
     kji_rows_done(&rows);
 }
@@ -353,14 +351,14 @@ static void test_append_goes_on(void **state)
 static void test_two_writers_of_a_process_share(void **state)
 {
     (void)state;
-    kj_event_writer *one = open_in(top, KJ_EVENT_WRITER_APPEND);
-    kj_event_writer *two = open_in(top, KJ_EVENT_WRITER_APPEND | KJ_EVENT_WRITER_BUFFER);
+    kj_event_writer *one = open_in(kji_test_top, KJ_EVENT_WRITER_APPEND);
+    kj_event_writer *two = open_in(kji_test_top, KJ_EVENT_WRITER_APPEND | KJ_EVENT_WRITER_BUFFER);
     assert_string_equal(kj_event_writer_path(one), kj_event_writer_path(two));
     for (int k = 0; k < 3000; k++)
         add(k % 2 ? one : two, k % 2 ? "one" : "two", k, 1);
     close_writer(two);
     close_writer(one);
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     assert_int_equal(rows.n, 3000);
     kji_rows_done(&rows);
 }
@@ -368,14 +366,14 @@ static void test_two_writers_of_a_process_share(void **state)
 static void test_append_leaves_others_alone(void **state)
 {
     (void)state;
-    append_one(top, NULL, 0);
-    kj_event_writer *alone = open_in(top, 0); /* its owner does not lock */
-    append_one(top, NULL, 1);
-    append_one(top, NULL, 2);
-    assert_int_equal(count_files(top), 3);
+    append_one(kji_test_top, NULL, 0);
+    kj_event_writer *alone = open_in(kji_test_top, 0); /* its owner does not lock */
+    append_one(kji_test_top, NULL, 1);
+    append_one(kji_test_top, NULL, 2);
+    assert_int_equal(count_files(kji_test_top), 3);
     add(alone, "x", 3, 1);
     close_writer(alone);
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     assert_int_equal(rows.n, 4);
     kji_rows_done(&rows);
 }
@@ -383,23 +381,23 @@ static void test_append_leaves_others_alone(void **state)
 static void test_append_leaves_a_torn_file_alone(void **state)
 {
     (void)state;
-    kj_event_writer *writer = open_in(top, KJ_EVENT_WRITER_APPEND);
+    kj_event_writer *writer = open_in(kji_test_top, KJ_EVENT_WRITER_APPEND);
     add(writer, "x", 0, 1);
     char path[300];
     snprintf(path, sizeof path, "%s", kj_event_writer_path(writer));
     close_writer(writer);
     off_t size = size_of(path);
     assert_int_equal(truncate(path, size - 1), 0);
-    append_one(top, NULL, 1);
+    append_one(kji_test_top, NULL, 1);
     assert_int_equal(size_of(path), size - 1);
-    assert_int_equal(count_files(top), 2);
+    assert_int_equal(count_files(kji_test_top), 2);
 }
 
 /* Another process that shares the file was killed in the midst of a record. */
 static void test_shared_file_is_mended(void **state)
 {
     (void)state;
-    kj_event_writer *writer = open_in(top, KJ_EVENT_WRITER_APPEND);
+    kj_event_writer *writer = open_in(kji_test_top, KJ_EVENT_WRITER_APPEND);
     add(writer, "x", 0, 1);
     int fd = open(kj_event_writer_path(writer), O_WRONLY | O_APPEND);
     static const char torn[] = "\x30\0\0\0\0\0\0\0\x00";
@@ -410,7 +408,7 @@ static void test_shared_file_is_mended(void **state)
     add(writer, "x", 2, 1);
     close(fd);
     close_writer(writer);
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     assert_int_equal(rows.n, 2);
     assert_int_equal(rows.rows[0].step, 0);
     assert_int_equal(rows.rows[1].step, 2);
@@ -420,7 +418,7 @@ static void test_shared_file_is_mended(void **state)
 static void test_shared_file_that_was_removed(void **state)
 {
     (void)state;
-    kj_event_writer *writer = open_in(top, KJ_EVENT_WRITER_APPEND);
+    kj_event_writer *writer = open_in(kji_test_top, KJ_EVENT_WRITER_APPEND);
     assert_int_equal(unlink(kj_event_writer_path(writer)), 0);
     assert_int_equal(kj_event_writer_add_scalar(writer, "x", 0, 0, 0, NULL), KJ_EIO);
     kj_event_writer_close(writer, NULL);
@@ -429,7 +427,7 @@ static void test_shared_file_that_was_removed(void **state)
 static void test_tail_at_any_cut(void **state)
 {
     (void)state;
-    kj_event_writer *writer = open_in(top, KJ_EVENT_WRITER_BUFFER);
+    kj_event_writer *writer = open_in(kji_test_top, KJ_EVENT_WRITER_BUFFER);
     for (int k = 0; k < 3000; k++)
         add(writer, k % 3 ? "loss" : "a/longer/tag", k, k);
     char path[300];
@@ -457,7 +455,7 @@ static void test_tail_of_a_large_record(void **state)
     (void)state;
     char *text = calloc(1, 300001);
     memset(text, 't', 300000);
-    kj_event_writer *writer = open_in(top, 0);
+    kj_event_writer *writer = open_in(kji_test_top, 0);
     for (int k = 0; k < 3; k++)
         assert_int_equal(kj_event_writer_add_text(writer, "t", k, 0, text, NULL), 0);
     free(text);
@@ -472,7 +470,8 @@ static void test_tail_of_a_large_record(void **state)
 static void test_forked_copy_writes_nothing(void **state)
 {
     (void)state;
-    kj_event_writer *direct = open_in(top, 0), *buffered = open_in(top, KJ_EVENT_WRITER_BUFFER);
+    kj_event_writer *direct = open_in(kji_test_top, 0),
+                    *buffered = open_in(kji_test_top, KJ_EVENT_WRITER_BUFFER);
     add(direct, "x", 1, 1);
     add(buffered, "x", 2, 1);
     pid_t child = fork();
@@ -488,51 +487,35 @@ static void test_forked_copy_writes_nothing(void **state)
     assert_int_equal(status, 0);
     close_writer(direct);
     close_writer(buffered);
-    kji_rows rows = read_back(top);
+    kji_rows rows = read_back(kji_test_top);
     assert_int_equal(rows.n, 2);
     kji_rows_done(&rows);
 }
 
-static int make_top(void **state)
-{
-    (void)state;
-    strcpy(top, "/tmp/kj-event-writer-XXXXXX");
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int remove_top(void **state)
-{
-    (void)state;
-    kji_test_remove_tree(top);
-    return 0;
-}
-
-#define TEST(function) cmocka_unit_test_setup_teardown(function, make_top, remove_top)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_any_value_as_float),
-        TEST(test_any_value_as_double),
-        TEST(test_double_is_exact),
-        TEST(test_tag_of_any_length),
-        TEST(test_what_is_refused),
-        TEST(test_hparams_that_are_refused),
-        TEST(test_buffer_waits_and_flush_does_not),
-        TEST(test_large_text_keeps_its_place),
-        TEST(test_restart_is_told),
-        TEST(test_new_files_stand_behind_old_ones),
-        TEST(test_many_openers_of_one_second),
-        TEST(test_folders_are_made),
-        TEST(test_append_goes_on),
-        TEST(test_two_writers_of_a_process_share),
-        TEST(test_append_leaves_others_alone),
-        TEST(test_append_leaves_a_torn_file_alone),
-        TEST(test_shared_file_is_mended),
-        TEST(test_shared_file_that_was_removed),
-        TEST(test_tail_at_any_cut),
-        TEST(test_tail_of_a_large_record),
-        TEST(test_forked_copy_writes_nothing),
+        KJI_TOP_TEST(test_any_value_as_float),
+        KJI_TOP_TEST(test_any_value_as_double),
+        KJI_TOP_TEST(test_double_is_exact),
+        KJI_TOP_TEST(test_tag_of_any_length),
+        KJI_TOP_TEST(test_what_is_refused),
+        KJI_TOP_TEST(test_hparams_that_are_refused),
+        KJI_TOP_TEST(test_buffer_waits_and_flush_does_not),
+        KJI_TOP_TEST(test_large_text_keeps_its_place),
+        KJI_TOP_TEST(test_restart_is_told),
+        KJI_TOP_TEST(test_new_files_stand_behind_old_ones),
+        KJI_TOP_TEST(test_many_openers_of_one_second),
+        KJI_TOP_TEST(test_folders_are_made),
+        KJI_TOP_TEST(test_append_goes_on),
+        KJI_TOP_TEST(test_two_writers_of_a_process_share),
+        KJI_TOP_TEST(test_append_leaves_others_alone),
+        KJI_TOP_TEST(test_append_leaves_a_torn_file_alone),
+        KJI_TOP_TEST(test_shared_file_is_mended),
+        KJI_TOP_TEST(test_shared_file_that_was_removed),
+        KJI_TOP_TEST(test_tail_at_any_cut),
+        KJI_TOP_TEST(test_tail_of_a_large_record),
+        KJI_TOP_TEST(test_forked_copy_writes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

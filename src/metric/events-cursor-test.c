@@ -15,14 +15,12 @@
 #define FILE_1 "events.out.tfevents.1.h"
 #define FILE_2 "events.out.tfevents.2.h"
 
-static char top[64]; /* a fresh folder for each test */
-
 static const char *in_top(const char *name)
 {
     static char path[4][256];
     static int next;
     char *at = path[next++ % 4];
-    snprintf(at, sizeof path[0], "%s/%s", top, name);
+    snprintf(at, sizeof path[0], "%s/%s", kji_test_top, name);
     return at;
 }
 
@@ -467,36 +465,20 @@ static void test_many_files(void **state)
     kji_rows_done(&rows);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    strcpy(top, "/tmp/kji-cursor-XXXXXX");
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    kji_test_remove_tree(top);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_cases),
-        TEST(test_wire_cases),
-        TEST(test_damaged_files),
-        TEST(test_what_happened_meanwhile),
-        TEST(test_one_file_that_was_away),
-        TEST(test_shorter_than_the_cursor_says),
-        TEST(test_reads_only_what_is_new),
-        TEST(test_names_of_any_bytes),
-        TEST(test_cursors_that_are_none),
-        TEST(test_cursors_that_cannot_be_true),
-        TEST(test_many_files),
+        KJI_TOP_TEST(test_cases),
+        KJI_TOP_TEST(test_wire_cases),
+        KJI_TOP_TEST(test_damaged_files),
+        KJI_TOP_TEST(test_what_happened_meanwhile),
+        KJI_TOP_TEST(test_one_file_that_was_away),
+        KJI_TOP_TEST(test_shorter_than_the_cursor_says),
+        KJI_TOP_TEST(test_reads_only_what_is_new),
+        KJI_TOP_TEST(test_names_of_any_bytes),
+        KJI_TOP_TEST(test_cursors_that_are_none),
+        KJI_TOP_TEST(test_cursors_that_cannot_be_true),
+        KJI_TOP_TEST(test_many_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

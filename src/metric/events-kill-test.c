@@ -22,8 +22,6 @@
 
 enum { POINTS = 42000, WRITES = 3000, FILES = 4, VALUES = 3, PORTION = 50, STORE_LIMIT = 16 << 20 };
 
-static char top[64];
-
 /* The writer: POINTS values, VALUES in an event, in FILES files, some bytes at a time: as many
  * times as there are bytes in `go`, at its end without a limit. */
 static void write_all_of_it(int go)
@@ -39,8 +37,8 @@ static void write_all_of_it(int go)
             kji_make_scalars(&bytes, k, 1.0, tags, values, VALUES);
         }
         KJI_CLEANUP(kji_freep)
-        char *path =
-            kji_format("%s/logs/%d/events.out.tfevents.1.h", top, at / (PORTION * VALUES) % FILES);
+        char *path = kji_format("%s/logs/%d/events.out.tfevents.1.h", kji_test_top,
+                                at / (PORTION * VALUES) % FILES);
         while (bytes.size) {
             if (read(go, &byte, 1) < 0)
                 _exit(1);
@@ -81,11 +79,11 @@ static int take_point(void *userdata, const kj_point *point)
 /* The reader: never returns. Writes a byte to `ready` when it has stored something. */
 static void follow(int ready)
 {
-    KJI_CLEANUP(kji_freep) char *spec = kji_format("events:%s/logs", top);
+    KJI_CLEANUP(kji_freep) char *spec = kji_format("events:%s/logs", kji_test_top);
     kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
     kji_strbuf points = KJI_STRBUF_INIT;
     char *stored = NULL;
-    int dir_fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int dir_fd = open(kji_test_top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (kji_read_file(dir_fd, "store", STORE_LIMIT, &stored, NULL, NULL) == 0) {
         char *end = strchr(stored, '\n');
         *end = 0;
@@ -123,7 +121,7 @@ static size_t check_store(void)
     double last[FILES][VALUES];
     size_t n = 0;
     char *text;
-    KJI_CLEANUP(kji_freep) char *path = kji_format("%s/store", top);
+    KJI_CLEANUP(kji_freep) char *path = kji_format("%s/store", kji_test_top);
     for (int k = 0; k < FILES * VALUES; k++)
         last[k / VALUES][k % VALUES] = k / VALUES * PORTION * VALUES + k % VALUES - VALUES;
     if (kji_read_file(AT_FDCWD, path, STORE_LIMIT, &text, NULL, NULL) < 0)
@@ -189,24 +187,10 @@ static void test_killed_again_and_again(void **state)
     close(ready[1]);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    strcpy(top, "/tmp/kji-kill-XXXXXX");
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    kji_test_remove_tree(top);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_killed_again_and_again, set_up, tear_down),
+        KJI_TOP_TEST(test_killed_again_and_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

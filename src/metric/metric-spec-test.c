@@ -110,13 +110,11 @@ static void test_bad_specs(void **state)
     }
 }
 
-static char top[64];
-
 /* A file with one simple_value record per name, value 1, 2, …, at step 10, 20, …. */
 static void write_events(const char *folder, const char *const *tags)
 {
     char path[300];
-    snprintf(path, sizeof path, "%s/%s", top, folder);
+    snprintf(path, sizeof path, "%s/%s", kji_test_top, folder);
     mkdir(path, 0700);
     strcat(path, "/events.out.tfevents.1.h");
     FILE *file = fopen(path, "w");
@@ -149,7 +147,7 @@ static void write_events(const char *folder, const char *const *tags)
 static kj_events *open_tag_of(const char *wanted_run, const char *tag)
 {
     char spec[300], *run = wanted_run ? strdup(wanted_run) : NULL;
-    snprintf(spec, sizeof spec, "events:%s:%s", top, tag);
+    snprintf(spec, sizeof spec, "events:%s:%s", kji_test_top, tag);
     kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
     options.run = run;
     kj_events *source = NULL;
@@ -266,32 +264,13 @@ static void test_bad_options(void **state)
     assert_null(source);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(top, sizeof top, "/tmp/kj-spec-XXXXXX");
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    kji_test_remove_tree(top);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_specs),
-        cmocka_unit_test(test_every_kind_fills_its_table),
-        cmocka_unit_test(test_bad_specs),
-        TEST(test_selection),
-        TEST(test_selection_of_a_run),
-        TEST(test_listing_tells_what_exists),
-        TEST(test_bad_options),
+        cmocka_unit_test(test_good_specs),     cmocka_unit_test(test_every_kind_fills_its_table),
+        cmocka_unit_test(test_bad_specs),      KJI_TOP_TEST(test_selection),
+        KJI_TOP_TEST(test_selection_of_a_run), KJI_TOP_TEST(test_listing_tells_what_exists),
+        KJI_TOP_TEST(test_bad_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

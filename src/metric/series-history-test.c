@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static char top[64]; /* a fresh folder for each test */
-
 static kj_events *open_kept(const char *folder)
 {
     kj_events_options options = KJ_EVENTS_OPTIONS_INIT;
@@ -174,7 +172,7 @@ static void test_no_stale_values_after_purge(void **state)
 static void test_taken_back_and_not_written_again(void **state)
 {
     (void)state;
-    KJI_CLEANUP(kji_freep) char *path = kji_format("%s/a/events.out.tfevents.1.h", top);
+    KJI_CLEANUP(kji_freep) char *path = kji_format("%s/a/events.out.tfevents.1.h", kji_test_top);
     kji_strbuf bytes = KJI_STRBUF_INIT;
     for (int64_t k = 0; k < 10; k++)
         kji_make_scalar(&bytes, k, 1.0, "x", 1);
@@ -185,7 +183,7 @@ static void test_taken_back_and_not_written_again(void **state)
     kji_make_scalar(&bytes, 7, 1.0, "x", 2);
     kji_make_file(path, &bytes);
     kji_strbuf_done(&bytes);
-    KJI_CLEANUP(kji_freep) char *folder = kji_format("%s/a", top);
+    KJI_CLEANUP(kji_freep) char *folder = kji_format("%s/a", kji_test_top);
     kj_events *events = open_kept(folder);
     kj_events_step(events, 0, NULL, NULL, NULL);
     const kj_tag_info x = {.run = ".", .tag = "x", .tag_size = 1},
@@ -212,7 +210,7 @@ static void test_random_files(void **state)
     kji_rng rng;
     kji_rng_seed(&rng, 5);
     for (int round = 0; round < 40; round++) {
-        KJI_CLEANUP(kji_freep) char *folder = kji_format("%s/%d", top, round);
+        KJI_CLEANUP(kji_freep) char *folder = kji_format("%s/%d", kji_test_top, round);
         for (int file = 0; file < 4; file++) {
             KJI_CLEANUP(kji_freep)
             char *path = kji_format("%s/%d/events.out.tfevents.%d.h", folder, file / 2, file);
@@ -231,29 +229,13 @@ static void test_random_files(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    strcpy(top, "/tmp/kji-history-XXXXXX");
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    kji_test_remove_tree(top);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_cases),
-        TEST(test_no_stale_values_after_purge),
-        TEST(test_taken_back_and_not_written_again),
-        TEST(test_random_files),
+        KJI_TOP_TEST(test_cases),
+        KJI_TOP_TEST(test_no_stale_values_after_purge),
+        KJI_TOP_TEST(test_taken_back_and_not_written_again),
+        KJI_TOP_TEST(test_random_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
 #include <ftw.h>
 #include <json-c/json.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -14,6 +16,22 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 void kji_test_remove_tree(const char *path)
 {
     nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+char kji_test_top[64];
+
+int kji_test_make_top(void **state)
+{
+    (void)state;
+    strcpy(kji_test_top, "/tmp/kji-test-XXXXXX");
+    return mkdtemp(kji_test_top) ? 0 : -1;
+}
+
+int kji_test_remove_top(void **state)
+{
+    (void)state;
+    kji_test_remove_tree(kji_test_top);
+    return 0;
 }
 
 const char *kji_test_data(const char *name)

@@ -13,6 +13,14 @@
 /* Removes a folder that the test made, with what is in it. */
 void kji_test_remove_tree(const char *path);
 
+/* A fresh folder for each KJI_TOP_TEST: its path. */
+extern char kji_test_top[64];
+int kji_test_make_top(void **state);
+int kji_test_remove_top(void **state);
+
+#define KJI_TOP_TEST(name) \
+    cmocka_unit_test_setup_teardown(name, kji_test_make_top, kji_test_remove_top)
+
 /* A path below the repository's tests/data; valid until the next call. */
 const char *kji_test_data(const char *name);
 
