@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kajitori._errors import ArgumentError, StateError, check, new_error
+from kajitori._errors import ArgumentError, StateError, UnsupportedError, check, new_error
 from kajitori._ffi import ffi, lib
 from kajitori._values import Scalar, path, text, whole
 
@@ -192,6 +192,8 @@ class EventWriter:
         for c_param, (name, value) in zip(c_params, params.items(), strict=False):
             c_param.name = text("name of a hyperparameter", name, keep)
             _set_value(c_param.value, name, value, keep)
+        if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+            raise ArgumentError(f"metrics: {metrics!r} is no list of tags")
         tags = [text("metric", tag, keep) for tag in metrics]
         hparams = ffi.new("kj_hparams *", {"size": ffi.sizeof("kj_hparams")})
         hparams.params, hparams.n_params = c_params, len(params)
@@ -223,6 +225,11 @@ class EventWriter:
             ptr, self._handle.ptr = self._handle.ptr, None
             if ptr is not None:
                 check(lib.kj_event_writer_close(ptr, self._err), self._err)
+
+    def __reduce__(self) -> Any:
+        raise UnsupportedError(
+            "a kajitori.EventWriter belongs to its process and cannot be pickled"
+        )
 
     def __enter__(self) -> EventWriter:
         return self

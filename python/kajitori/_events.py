@@ -9,7 +9,6 @@ Waiting is done in Python, on the reader's descriptor: signal handlers run as in
 from __future__ import annotations
 
 import math
-import operator
 import os
 import re
 import select
@@ -25,6 +24,7 @@ from kajitori._errors import (
     EventWarning,
     NotFoundError,
     StateError,
+    UnsupportedError,
     check,
     new_error,
     warn_pending,
@@ -41,7 +41,7 @@ from kajitori._event_info import (
     text_of,
 )
 from kajitori._ffi import ffi, lib
-from kajitori._values import path
+from kajitori._values import path, whole
 
 Source = str | os.PathLike[str]
 
@@ -73,6 +73,8 @@ def _is_spec(source: Source) -> bool:
 
 def _spec(source: Source, tag: str | bytes | None) -> bytes:
     """`source` as C wants it: a spec as it stands, anything else as a place of event files."""
+    if source is None:
+        raise ArgumentError("source: None is no path")
     if _is_spec(source):
         spec = os.fsencode(source)
         if tag is not None and re.match(rb"[a-z]+:(?:[^\\:]|\\.)*:", spec, re.S):
@@ -89,7 +91,7 @@ def _spec(source: Source, tag: str | bytes | None) -> bytes:
 
 def _milliseconds(of: str, value: float | None) -> int:
     """0, the library's default, for None."""
-    number = 0 if value is None else operator.index(value)
+    number = 0 if value is None else whole(of, value)
     if not 0 <= number < 2**32:
         raise ArgumentError(f"{of}: {value!r} is no number of milliseconds")
     return number
@@ -226,7 +228,7 @@ class EventReader:
         """What is new, at most `max_points` of it [65536]. Waits until there is something, at most
         `timeout` seconds (None: for ever); empty when nothing came, or nothing is left of a source
         that is finished."""
-        number = operator.index(max_points)
+        number = whole("max_points", max_points)
         if number < 0:
             raise ArgumentError(f"max_points: {max_points!r} is negative")
         return self._read(_deadline(timeout), number)
@@ -291,11 +293,14 @@ class EventReader:
 
     def series(self, number: int) -> TagInfo:
         """The run and tag of an element of `Columns.series`. Raises `NotFoundError`."""
+        index = whole("series", number)
+        if not 0 <= index < 2**32:
+            raise NotFoundError(f"series: there is no {index}")
         with self._turn():
             events = self._live()
             err = new_error()
             info = ffi.new("kj_tag_info *", {"size": ffi.sizeof("kj_tag_info")})
-            check(lib.kj_events_get_series(events, operator.index(number), info, err), err)
+            check(lib.kj_events_get_series(events, index, info, err), err)
             return tag_info_of(info)
 
     def history(self, run: str, tag: str | bytes, merge: str = "all") -> Columns:
@@ -303,7 +308,7 @@ class EventReader:
         in the order in which they were read, without a copy; "last" and "first": by step, one point
         each, the last or the first one read; with "last" a restart takes back what was read before it
         at its step and beyond. Raises `NotFoundError`, which names the nearest."""
-        if merge not in MERGES:
+        if merge not in list(MERGES):
             raise ArgumentError(f"merge: {merge!r} is none of {', '.join(MERGES)}")
         keep_alive: list[Any] = []
         name = _bytes("tag", tag)
@@ -352,6 +357,11 @@ class EventReader:
             if events is not None:
                 ffi.release(events)
                 self._close_wake()
+
+    def __reduce__(self) -> Any:
+        raise UnsupportedError(
+            "a kajitori.EventReader belongs to its process and cannot be pickled; its cursor can"
+        )
 
     def __enter__(self) -> EventReader:
         return self

@@ -2,9 +2,11 @@
 """What `EventWriter` writes, read by TensorBoard, TensorFlow and ourselves, and its bytes beside those
 of TensorBoard's own writer."""
 
+import copy
 import math
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -497,6 +499,22 @@ def test_a_signal_handler_uses_the_writer_that_it_interrupts(tmp_path, monkeypat
     assert writer.closed == (last == "close")
     writer.close()
     assert list(kajitori.read_events(tmp_path)) == [(".", "handler"), (".", "loss")]
+
+
+@pytest.mark.parametrize("metrics", ["loss", 5])
+def test_metrics_that_are_no_list(tmp_path, metrics):
+    with (
+        kajitori.EventWriter(tmp_path) as writer,
+        pytest.raises(kajitori.ArgumentError, match=r"metrics: .* is no list of tags"),
+    ):
+        writer.add_hparams({"lr": 1.0}, metrics=metrics)
+
+
+def test_a_writer_is_not_pickled(tmp_path):
+    with kajitori.EventWriter(tmp_path) as writer:
+        for function in (pickle.dumps, copy.copy):
+            with pytest.raises(kajitori.UnsupportedError, match="cannot be pickled"):
+                function(writer)
 
 
 def train(folder, first, end):

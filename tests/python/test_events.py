@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import pickle
 import selectors
 import signal
 import subprocess
@@ -386,3 +387,20 @@ def test_a_child_that_is_forked_beside_a_read_ends(logs):
     assert os.waitpid(child, 0)[1] == 0
     reader.finish()
     thread.join()
+
+
+def test_arguments_that_cannot_be_meant(logs):
+    with pytest.raises(kajitori.ArgumentError, match="source: None is no path"):
+        kajitori.EventReader(None)
+    with pytest.raises(kajitori.ArgumentError, match=r"poll_ms 1\.5"):
+        kajitori.EventReader(logs, poll_ms=1.5)
+    with kajitori.EventReader(logs) as reader:
+        for number in (-1, 99, 2**32):
+            with pytest.raises(kajitori.NotFoundError):
+                reader.series(number)
+        with pytest.raises(kajitori.ArgumentError, match="max_points"):
+            reader.read(0, max_points="x")
+        with pytest.raises(kajitori.ArgumentError, match="merge"):
+            reader.history("train", "loss", merge=[])
+        with pytest.raises(kajitori.UnsupportedError, match="its cursor can"):
+            pickle.dumps(reader)
