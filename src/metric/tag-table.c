@@ -17,7 +17,13 @@
 #include <string.h>
 
 enum { MAX_PLUGIN = 256, MAX_DISPLAY_NAME = 1024, MAX_TEXT = 16 << 10 };
-enum { MAX_TAGS = 200000, RANK_EXACT = UINT32_MAX - 1, RANK_ALIAS = UINT32_MAX - 2, RANK_ALL = 1 };
+enum {
+    MAX_TAGS = 200000,
+    MAX_NAME_BYTES = 64 << 20,
+    RANK_EXACT = UINT32_MAX - 1,
+    RANK_ALIAS = UINT32_MAX - 2,
+    RANK_ALL = 1
+};
 
 bool kji_tag_table_init(kji_tag_table *table, const char *wanted)
 {
@@ -183,10 +189,11 @@ static kji_tag *new_tag(const char *name, size_t size, size_t hash)
 static int add_tag(kji_tag_table *table, kji_run *run, size_t hash, const char *name, size_t size,
                    kji_tag **ret_tag)
 {
-    if (table->n_tags >= MAX_TAGS) {
+    if (table->n_tags >= MAX_TAGS || size > MAX_NAME_BYTES - table->name_bytes) {
         if (!table->overflow_told)
-            kji_log(KJ_LOG_WARNING, "more than %d tags: values of further tags are ignored",
-                    MAX_TAGS);
+            kji_log(KJ_LOG_WARNING,
+                    "more than %d tags, or than %d MiB of their names: further tags are ignored",
+                    MAX_TAGS, MAX_NAME_BYTES >> 20);
         table->overflow_told = true;
         return 0;
     }
@@ -198,6 +205,7 @@ static int add_tag(kji_tag_table *table, kji_run *run, size_t hash, const char *
         return KJ_EMEM;
     *find_slot(run->slots, run->n_slots, hash, name, size) = tag;
     run->n_tags++;
+    table->name_bytes += size;
     tag->run = run;
     tag->series = (uint32_t)table->n_tags;
     table->series[table->n_tags++] = tag;

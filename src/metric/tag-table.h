@@ -48,6 +48,7 @@ typedef struct kji_tag_table {
     bool overflow_told;
     kji_tag **series; /* by number, n_tags of them */
     size_t n_tags, series_capacity;
+    size_t name_bytes; /* of all tags */
 } kji_tag_table;
 
 /* `wanted` is a tag, or RUN/TAG, or NULL for all. false when memory is gone. */

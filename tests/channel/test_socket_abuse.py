@@ -304,7 +304,7 @@ def test_methods_answer_as_the_protocol_says(connection):
     assert set(arg) == {"name", "type", "required", "min", "max", "help"}
     assert set(connection.call("status")) == {
         *("id", "name", "pid", "state", "phase", "step", "epoch", "total_steps", "total_epochs"),
-        *("start_time", "idle_s", "metrics", "params", "scheduled"),
+        *("start_time", "idle_s", "metrics", "params", "scheduled", "rank", "world_size"),
     }
     for param in connection.call("params")["params"]:
         assert param["type"] == "float"
