@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
@@ -55,6 +56,7 @@ def serve(folder: str) -> subprocess.Popen:
     for line in process.stderr:
         if "Finished load cycle" in line:
             break
+    threading.Thread(target=process.stderr.read, daemon=True).start()  # or it waits for us
     return process
 
 

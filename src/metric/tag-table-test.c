@@ -3,6 +3,7 @@
 
 #include "kji-test.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_SIZE = 1 << 20, NAMES = 64 };

@@ -222,14 +222,9 @@ kji_tag *kji_tag_table_find_tag(const kji_run *run, const char *name, size_t siz
                         : NULL;
 }
 
-int kji_tag_table_tag(kji_tag_table *table, kji_run *run, const char *name, size_t size,
-                      kji_tag **ret_tag)
+int kji_tag_table_search(kji_tag_table *table, kji_run *run, const char *name, size_t size,
+                         kji_tag **ret_tag)
 {
-    kji_tag *guess = run->previous ? run->previous->next : NULL;
-    if (guess && guess->size == size && memcmp(guess->name, name, size) == 0) {
-        *ret_tag = run->previous = guess;
-        return 1;
-    }
     size_t hash = kji_hash(name, size);
     kji_tag *tag = run->n_slots ? *find_slot(run->slots, run->n_slots, hash, name, size) : NULL;
     if (!tag) {
@@ -241,19 +236,6 @@ int kji_tag_table_tag(kji_tag_table *table, kji_run *run, const char *name, size
         run->previous->next = tag;
     *ret_tag = run->previous = tag;
     return 1;
-}
-
-void kji_tag_count(kji_tag *tag, int64_t step, double value)
-{
-    if (tag->count++ == 0)
-        tag->first_step = step;
-    tag->last_step = step;
-    tag->last_value = value;
-    /* Both are NaN at first, so neither comparison holds then. */
-    if (!(value >= tag->min_value) && !isnan(value))
-        tag->min_value = value;
-    if (!(value <= tag->max_value) && !isnan(value))
-        tag->max_value = value;
 }
 
 /* At most `limit` bytes, no UTF-8 character cut in two. NULL when memory is gone. */

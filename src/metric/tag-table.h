@@ -9,6 +9,9 @@
 #include "plugin-table.h"
 #include "series-history.h"
 
+#include <math.h>
+#include <string.h>
+
 struct kji_metadata;
 
 typedef struct kji_tag {
@@ -65,15 +68,37 @@ kji_run *kji_tag_table_run(kji_tag_table *table, const char *name);
 /* Whether anything of this run is to be delivered. */
 bool kji_tag_table_wants_run(const kji_tag_table *table, const kji_run *run);
 
+/* The slow half of kji_tag_table_tag. */
+int kji_tag_table_search(kji_tag_table *table, kji_run *run, const char *name, size_t size,
+                         kji_tag **ret_tag);
+
 /* 1: found or made; 0: the table is full (warned once); KJ_EMEM. */
-int kji_tag_table_tag(kji_tag_table *table, kji_run *run, const char *name, size_t size,
-                      kji_tag **ret_tag);
+static inline int kji_tag_table_tag(kji_tag_table *table, kji_run *run, const char *name,
+                                    size_t size, kji_tag **ret_tag)
+{
+    kji_tag *guess = run->previous ? run->previous->next : NULL;
+    if (!guess || guess->size != size || memcmp(guess->name, name, size) != 0)
+        return kji_tag_table_search(table, run, name, size, ret_tag);
+    *ret_tag = run->previous = guess;
+    return 1;
+}
 
 /* NULL when there is none. */
 kji_run *kji_tag_table_find_run(const kji_tag_table *table, const char *name);
 kji_tag *kji_tag_table_find_tag(const kji_run *run, const char *name, size_t size);
 
-void kji_tag_count(kji_tag *tag, int64_t step, double value);
+static inline void kji_tag_count(kji_tag *tag, int64_t step, double value)
+{
+    if (tag->count++ == 0)
+        tag->first_step = step;
+    tag->last_step = step;
+    tag->last_value = value;
+    /* Both are NaN at first, so neither comparison holds then. */
+    if (!(value >= tag->min_value) && !isnan(value))
+        tag->min_value = value;
+    if (!(value <= tag->max_value) && !isnan(value))
+        tag->max_value = value;
+}
 
 /* Keeps them for a tag that has none yet, cut to a sensible length. 0 or KJ_EMEM. */
 int kji_tag_describe(kji_tag *tag, const struct kji_metadata *metadata);

@@ -24,7 +24,7 @@ typedef struct kji_field {
     const unsigned char *bytes;
 } kji_field;
 
-/* The slow half of kji_wire_varint: two bytes and more. */
+/* The slow half of kji_wire_varint: four bytes and more. */
 bool kji_wire_long_varint(const unsigned char **from, const unsigned char *end, uint64_t *ret);
 
 /* The slow half of kji_wire_next: skips a group, *from stands behind its start key. */
@@ -33,8 +33,20 @@ bool kji_wire_skip_group(const unsigned char **from, const unsigned char *end, u
 static inline bool kji_wire_varint(const unsigned char **from, const unsigned char *end,
                                    uint64_t *ret)
 {
-    if (*from < end && **from < 0x80) {
-        *ret = *(*from)++;
+    const unsigned char *at = *from;
+    if (at < end && at[0] < 0x80) {
+        *ret = at[0];
+        *from = at + 1;
+        return true;
+    }
+    if (end - at >= 2 && at[1] < 0x80) {
+        *ret = (at[0] & 0x7fu) | (uint64_t)at[1] << 7;
+        *from = at + 2;
+        return true;
+    }
+    if (end - at >= 3 && at[2] < 0x80) {
+        *ret = (at[0] & 0x7fu) | (at[1] & 0x7fu) << 7 | (uint64_t)at[2] << 14;
+        *from = at + 3;
         return true;
     }
     return kji_wire_long_varint(from, end, ret);
