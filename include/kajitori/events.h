@@ -73,7 +73,7 @@ typedef struct kj_events_options {
     uint32_t flags;        /* enum kj_events_flag */
     const char *text_path; /* the file that a stdout: source reads */
     uint32_t poll_ms;      /* safety poll [10000 with inotify, 500 without; more when a look at all
-                              files takes longer than 1/200 of that] */
+                              files takes longer than 1/300 of that] */
     uint32_t grace_ms;     /* how long a damaged record may still heal before it is skipped [10000;
                               120000 on network file systems] */
     const char *cursor;    /* go on where this one was: from kj_events_get_cursor [begin] */

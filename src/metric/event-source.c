@@ -17,7 +17,7 @@
 
 enum {
     SLICE_MS = 4,      /* a look at everything lets new points pass after that time */
-    SHARE = 200,       /* it takes at most this part of the time */
+    SHARE = 300,       /* it takes at most this part of the time */
     EAGER_MS = 20,     /* between two looks at a file that grows where no event tells it */
     GROWING_MS = 2000, /* so long after its last change a file counts as growing */
     RETRY_MS = 1000    /* until a file that could not be read is tried again */
