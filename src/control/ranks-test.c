@@ -425,6 +425,7 @@ int main(void)
         TEST(test_each_launcher),
         TEST(test_the_nearest_launcher_counts),
         TEST(test_slurm_counts_inside_a_step_only),
+        TEST(test_slurm_shell_of_several_tasks),
         TEST(test_half_a_pair_is_no_launcher),
         TEST(test_malformed_ones_are_one_note),
         TEST(test_tasks_of_a_tf_config),
