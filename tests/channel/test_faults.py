@@ -193,8 +193,8 @@ import kajitori
 run = kajitori.Run(fifo=sys.argv[1])
 run.begin_step(0)
 if os.fork() == 0:
+    print("ready", flush=True)
     signal.pause()  # a worker that outlives its training
-print("ready", flush=True)
 while not run.poll():
     time.sleep(0.001)  # a step
 """
