@@ -185,6 +185,8 @@ int kji_signals_leave_to_all_ranks(kj_run *run, kj_error *err)
     kji_signals *signals = &run->signals;
     size_t n_left = 0;
     int r = 0;
+    if (signals->are_ours) /* the helper reads them */
+        return 0;
     for (size_t k = 0; k < signals->n; k++) {
         kji_signal item = signals->item[k];
         if (!item.is_for_all_ranks || !run->rank_refusal) {

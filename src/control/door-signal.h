@@ -28,7 +28,7 @@ int kji_signals_parse(const char *spec, kji_signals *ret_signals, kj_error *err)
 void kji_signals_done(kji_signals *signals);
 
 /* Takes out those whose command one rank of several would refuse: they mean what they meant before.
- * KJ_EUNSUPPORTED names the first. Before kji_signals_take. */
+ * KJ_EUNSUPPORTED names the first. Nothing to do once kji_signals_take has taken them. */
 int kji_signals_leave_to_all_ranks(kj_run *run, kj_error *err);
 
 /*
