@@ -69,8 +69,8 @@ def test_first_steering(here):
     assert re.search(r"stopped .*after \d+ epochs", done.stdout), done.stdout
 
 
-def test_first_study(here):
-    start, _, study = blocks("README.md")
+def test_first_study_and_its_event_files(here):
+    start, _, study, events = blocks("README.md")
     path = start.splitlines()[0]
     done = bash(f"{path}\n{study}", here)
     assert done.returncode == 0, done.stdout
@@ -79,3 +79,7 @@ def test_first_study(here):
         "print(len(s.trials), all(t.state.is_finished() for t in s.trials))"
     )
     assert "12 True" in bash(f'{path}\npython -c "{check}"', here).stdout
+    done = bash(f"{path}\n{events}", here)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"0/validation +epoch_loss ", done.stdout), done.stdout
+    assert re.search(r"epoch_loss +\* train +\+ validation", done.stdout), done.stdout
