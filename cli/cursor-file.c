@@ -54,12 +54,14 @@ static struct json_object *output_now(void)
 /* What must be the same in the next call. */
 static struct json_object *call_now(void)
 {
+    char format[CLI_FORMAT_LIST];
     struct json_object *call = cli_check_memory(json_object_new_object());
     json_object_object_add(call, "version", json_object_new_int(VERSION));
     json_object_object_add(call, "place", json_object_new_string(cli_events_given.place));
     json_object_object_add(call, "tags", words_of(cli_events_given.tags));
     json_object_object_add(call, "runs", words_of(cli_events_given.runs));
-    json_object_object_add(call, "format", json_object_new_int(cli.format));
+    json_object_object_add(call, "format",
+                           json_object_new_string(cli_format_list((unsigned)cli.format, format)));
     return call;
 }
 

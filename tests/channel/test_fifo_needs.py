@@ -9,9 +9,9 @@ import pathlib
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
+from waiting import until
 
 TIMEOUT_S = 60
 
@@ -24,12 +24,6 @@ def digits(place, tmp_path):
     process = place.digits("--fifo", path, run_id="digits-one")
     process.fifo = path
     return process
-
-
-def until(predicate):
-    deadline = time.monotonic() + TIMEOUT_S
-    while not predicate():
-        assert time.monotonic() < deadline
 
 
 def until_steps_later(place, n):

@@ -9,11 +9,9 @@ import shutil
 import signal
 import struct
 import subprocess
-import time
 
 import pytest
-
-PATIENCE_S = 60
+from waiting import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -25,17 +23,9 @@ def box(place, tmp_path):
     return folder
 
 
-def wait_until(look):
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := look()):
-        assert time.monotonic() < deadline
-        os.sched_yield()
-    return found
-
-
 def answer(folder, name):
     path = folder / "out" / f"{name}.json"
-    return wait_until(lambda: path.exists() and json.loads(path.read_text()))
+    return until(lambda: path.exists() and json.loads(path.read_text()))
 
 
 def state_of(folder, name, state):
@@ -46,7 +36,7 @@ def state_of(folder, name, state):
         (first,) = json.loads(path.read_text()) if path.exists() else [{}]
         return first if first.get("result", {}).get("state") == state else None
 
-    return wait_until(look)
+    return until(look)
 
 
 def drop(folder, name, line):
@@ -132,7 +122,7 @@ def test_the_folder_is_deleted(place, box):
     def warnings():
         return [line for line in place.journal("digits-one") if line.get("event") == "warning"]
 
-    assert "was deleted" in wait_until(warnings)[0]["text"]
+    assert "was deleted" in until(warnings)[0]["text"]
     place.kajitori("stop")
     assert digits.wait() == 0
     assert len(warnings()) == 1
@@ -143,7 +133,7 @@ def test_many_at_once_in_their_order(place, box):
     folder = box / "digits-one"
     for k in range(300):
         drop(folder, f"n{k:03}", f"note {k}")
-    wait_until(lambda: (folder / "out" / "n299.json").exists())
+    until(lambda: (folder / "out" / "n299.json").exists())
     notes = [line for line in place.journal("digits-one") if line.get("verb") == "note"]
     assert [int(line["words"][0]) for line in notes] == list(range(300))
     place.kajitori("stop")

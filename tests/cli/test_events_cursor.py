@@ -9,6 +9,7 @@ import time
 
 import pytest
 from event_writer import EventWriter, header, scalar
+from waiting import until
 
 KILLS = 300 if os.environ.get("KAJITORI_SOAK") else 12
 NAME = "events.out.tfevents.1796045719.host"
@@ -203,6 +204,9 @@ def test_killed_at_any_moment_each_row_is_there_once(place, tmp_path):
     place.kajitori(*words)
     assert output.read_text() == place.kajitori("events", folder, "--format", "jsonl").stdout
     assert len(output.read_text().splitlines()) == 40 * KILLS
+    saved = json.loads((tmp_path / "at").read_text())
+    assert saved["format"] == "jsonl"
+    assert saved["output"]["bytes"] == output.stat().st_size
 
 
 def last_whole_step(data, at):
@@ -215,10 +219,7 @@ def last_whole_step(data, at):
 
 
 def wait_for_line(path, step):
-    deadline = time.monotonic() + 60
-    while f'"step":{step},' not in (path.read_text() if path.exists() else ""):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: path.exists() and f'"step":{step},' in path.read_text())
 
 
 def test_merge(place, tmp_path):

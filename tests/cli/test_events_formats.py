@@ -14,11 +14,11 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 
 import numpy
 import pytest
 from event_writer import EventWriter
+from waiting import until
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -219,10 +219,7 @@ def test_an_output_that_is_interrupted_leaves_nothing(place, tmp_path):
     process = place.start_kajitori(
         "events", "jsonl:-", "--values", "-o", tmp_path / "out", stdin=subprocess.PIPE
     )
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("out.*.part")):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: list(tmp_path.glob("out.*.part")))
     process.popen.terminate()
     assert process.wait() == -signal.SIGTERM
     assert list(tmp_path.glob("out*")) == []

@@ -6,7 +6,8 @@ import pathlib
 import sqlite3
 import sys
 import textwrap
-import time
+
+from waiting import until
 
 STDOUT_METRIC = r"stdout:/step=(?<step>\d+) loss=(?<value>\S+)/"
 
@@ -79,15 +80,6 @@ class Study:
 
 def trials_of(tune):
     return json.loads(tune.out)["trials"]
-
-
-def until(condition, timeout=60):
-    """For what has no event to wait for: another program's files and processes."""
-    end = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < end, condition
-        time.sleep(0.01)
-    return value
 
 
 def wait_for(path):
