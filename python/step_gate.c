@@ -4,10 +4,13 @@
  * Python are too much: after a step of training nothing of them is in the processor's caches, and
  * each line of memory that they touch is waited for.
  *
- * StepGate is a base class. Its on_train_batch_end publishes the step and returns when nothing is
- * to be done: before the step and the time that the class was told, and while the run's cell
- * (struct kj_run_cell) says that nothing is pending. Else it calls the method _look(step, logs). It
- * never gives up the interpreter's lock and never calls into the library.
+ * StepGate is a base class. Its next_step publishes the step that begins, counting its own calls,
+ * and returns None when nothing is to be done: before the step and the time that the class was
+ * told, and while the run's cell (struct kj_run_cell) says that nothing is pending. Else it calls
+ * the method _look(step, ...) with the arguments that it was called with. So it can be a
+ * framework's hook of any name: after_iteration = StepGate.next_step. Its on_train_batch_end does
+ * the same for Keras, which says the number of the batch. It never gives up the interpreter's lock
+ * and never calls into the library.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -20,7 +23,8 @@
 
 typedef struct step_gate {
     PyObject_HEAD kj_run_cell *cell; /* in `memory`; NULL: closed, each step is looked at */
-    long long offset;                /* step that begins when batch 0 has run */
+    long long offset;                /* on_train_batch_end: step that begins when batch 0 has run */
+    long long next;                  /* next_step: step that begins with the next call */
     long long look_step;             /* the first that is looked at */
     long long look_ns;               /* by the monotonic clock, from then on the next one is */
     Py_buffer memory;
@@ -79,6 +83,53 @@ static PyObject *on_train_batch_end(PyObject *self, PyObject *const *args, Py_ss
     Py_RETURN_NONE;
 }
 
+static PyObject *pack_arguments(long long step, PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *all = PyTuple_New(n + 1);
+    PyObject *first = all ? PyLong_FromLongLong(step) : NULL;
+    if (!first || PyTuple_SetItem(all, 0, first) < 0) {
+        Py_XDECREF(all);
+        return NULL;
+    }
+    for (Py_ssize_t k = 0; k < n; k++)
+        (void)PyTuple_SetItem(all, k + 1, Py_NewRef(args[k]));
+    return all;
+}
+
+static PyObject *pack_names(PyObject *names, PyObject *const *values)
+{
+    Py_ssize_t n = names ? PyTuple_Size(names) : 0;
+    PyObject *all = PyDict_New();
+    for (Py_ssize_t k = 0; all && k < n; k++)
+        if (PyDict_SetItem(all, PyTuple_GetItem(names, k), values[k]) < 0)
+            Py_CLEAR(all);
+    return all;
+}
+
+static PyObject *look(PyObject *self, long long step, PyObject *const *args, Py_ssize_t n,
+                      PyObject *names)
+{
+    PyObject *method = PyObject_GetAttrString(self, "_look"), *result = NULL;
+    PyObject *places = method ? pack_arguments(step, args, n) : NULL;
+    PyObject *named = places ? pack_names(names, args + n) : NULL;
+    if (named)
+        result = PyObject_Call(method, places, named);
+    Py_XDECREF(named);
+    Py_XDECREF(places);
+    Py_XDECREF(method);
+    return result;
+}
+
+static PyObject *next_step(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    step_gate *gate = (step_gate *)self;
+    long long step = gate->next++;
+    if (!is_idle(gate, step))
+        return look(self, step, args, n, names);
+    __atomic_store_n(&gate->cell->step, step, __ATOMIC_RELAXED);
+    Py_RETURN_NONE;
+}
+
 static PyObject *close_gate(PyObject *self, PyObject *unused)
 {
     step_gate *gate = (step_gate *)self;
@@ -117,11 +168,14 @@ static PyMethodDef methods[] = {
     {"on_train_batch_end", (PyCFunction)(void (*)(void))on_train_batch_end,
      METH_FASTCALL | METH_KEYWORDS,
      "on_train_batch_end($self, batch, logs=None)\n--\n\nThe next step begins."},
+    {"next_step", (PyCFunction)(void (*)(void))next_step, METH_FASTCALL | METH_KEYWORDS,
+     "next_step($self, *args, **kwargs)\n--\n\nThe next step begins."},
     {"_open_gate", open_gate, METH_O, "The memory of a run's cell, to be held until _close_gate."},
     {"_close_gate", close_gate, METH_NOARGS, "From now on each step is looked at."},
     {NULL, NULL, 0, NULL}};
 
 static PyMemberDef members[] = {{"_gate_offset", T_LONGLONG, offsetof(step_gate, offset), 0, NULL},
+                                {"_next_step", T_LONGLONG, offsetof(step_gate, next), 0, NULL},
                                 {"_look_step", T_LONGLONG, offsetof(step_gate, look_step), 0, NULL},
                                 {"_look_ns", T_LONGLONG, offsetof(step_gate, look_ns), 0, NULL},
                                 {NULL, 0, 0, 0, NULL}};

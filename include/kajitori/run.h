@@ -73,12 +73,15 @@ typedef struct kj_run_options {
                                   (docs/protocol.md, section 8) [none] */
     const char *events_dir;    /* what the run reports is written there as event files too
                                   [$KAJITORI_EVENTS_DIR, else none] */
+    int64_t rank;       /* with world_size > 0: what the framework says of the processes that */
+    int64_t world_size; /* train together, 0 <= rank < world_size <= 2^24 [0, 0: by the
+                           environment, kj_run_rank] */
 } kj_run_options;
 
 #define KJ_RUN_OPTIONS_INIT                                                                    \
     {                                                                                          \
         sizeof(kj_run_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
-            NULL                                                                               \
+            NULL, 0, 0                                                                         \
     }
 
 /*
@@ -92,7 +95,8 @@ KJ_API int kj_run_open(const kj_run_options *options, kj_run **ret_run, kj_error
 
 /*
  * The process's number among those of a distributed training, and how many these are: 0 and 1 for a
- * training of one. Found in the environment that a launcher makes (docs/protocol.md, section 9).
+ * training of one. Found in the environment that a launcher makes (docs/protocol.md, section 9),
+ * unless the options say it.
  * With several, rank 0 refuses what all would have to do, and the others are deaf; see
  * KJ_RUN_RANK_ALONE. Any thread.
  */

@@ -33,6 +33,7 @@ from kajitori._event_writer import EventWriter
 from kajitori._events import EventReader, read_events
 from kajitori._ffi import ffi as _ffi
 from kajitori._ffi import lib as _lib
+from kajitori._pruning import TrialPruned
 from kajitori._run import Run
 from kajitori._values import Arg, Param
 
@@ -68,6 +69,7 @@ __all__ = [
     "RunInfo",
     "StateError",
     "TagInfo",
+    "TrialPruned",
     "UnsupportedError",
     "WaitTimeoutError",
     "__version__",

@@ -182,6 +182,8 @@ class Run:
         others have no doors.
     events_dir: folder in which what is reported is written as a TensorBoard event file, too
         [$KAJITORI_EVENTS_DIR, else none].
+    rank, world_size: which of how many processes that train together this is, where the framework
+        knows it better than the launcher's environment [0, 0: the environment].
 
     Raises `ArgumentError` for what cannot be meant, such as a malformed `run_id`.
 
@@ -231,6 +233,8 @@ class Run:
         raises: bool = True,
         rank_alone: bool = False,
         events_dir: str | os.PathLike[str] | None = None,
+        rank: int = 0,
+        world_size: int = 0,
     ) -> None:
         self._stopped = False
         self._closes = False
@@ -264,6 +268,8 @@ class Run:
         options.schedule_path = path("schedule", schedule, keep)
         options.signals = text("signals", signals, keep)
         options.events_dir = path("events_dir", events_dir, keep)
+        options.rank = count("rank", rank)
+        options.world_size = count("world_size", world_size)
         self._marks = _marks(fifo, run_id)
         replaced = _close_forgotten(self._marks)
         err = new_error()

@@ -14,13 +14,8 @@ each verb acts.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import functools
 import os
-import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 try:
@@ -29,25 +24,19 @@ except ImportError as error:
     raise ImportError(
         f"kajitori.keras needs Keras 3 and a backend for it (pip install keras tensorflow): {error}"
     ) from error
-import numpy as np
 
 from kajitori import _keras_checkpoint
-from kajitori._errors import ArgumentError, ChannelWarning, OutOfRangeError, UnsupportedError
+from kajitori._errors import UnsupportedError
 from kajitori._run import Run
-from kajitori._step_gate import StepGate
-from kajitori._values import Arg, Param
+from kajitori._steering import NEVER, Command, Steering
+from kajitori._values import Param
 
 __all__ = ["SteeringCallback"]
 
 if int(keras.__version__.split(".")[0]) < 3:
     raise ImportError(f"kajitori.keras needs Keras 3, this is Keras {keras.__version__}")
 
-Command = Callable[..., Any] | tuple[Callable[..., Any], Mapping[str, Any]]
-
-REPORT_SECONDS = 0.5
-"""Metrics of batches are reported at most this often; those of epochs always."""
-
-NEVER = 2**62
+from kajitori import _keras3
 
 _REFUSED = {
     "checkpoint": "the program gave SteeringCallback no checkpoint_dir",
@@ -56,98 +45,10 @@ _REFUSED = {
     "more of them",
 }
 
-_AT_EPOCH_END = {"evaluate"}  # a nested evaluation resets the running metrics of the epoch
-
 _taken_up: set[str] = set()  # checkpoints that a fit of this process went on from
 
 
-class _Keras3:
-    """What differs between versions of Keras: here, Keras 3 on any of its backends."""
-
-    @staticmethod
-    def describe() -> str:
-        return f"keras {keras.__version__} ({keras.backend.backend()})"
-
-    @staticmethod
-    def _sync(model: Any) -> None:
-        """On JAX a loop carries its own copy of the variables and writes it back: fetch it first,
-        and the loop takes what we assign."""
-        if keras.backend.backend() == "jax":
-            model.jax_state_sync()
-
-    @classmethod
-    def iterations(cls, model: Any) -> int:
-        """Batches that the optimizer has seen, 0 when there is no optimizer to ask. `iterations` would
-        be fewer of them with `gradient_accumulation_steps`."""
-        optimizer = getattr(model, "optimizer", None)
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        cls._sync(model)
-        iterations = getattr(inner, "_iterations", getattr(inner, "iterations", None))
-        return 0 if iterations is None else int(keras.ops.convert_to_numpy(iterations))
-
-    @staticmethod
-    def can_skip_batches(model: Any) -> bool:
-        """Whether the optimizer leaves out batches whose gradients overflow."""
-        return hasattr(model.optimizer, "inner_optimizer")
-
-    @classmethod
-    def get_learning_rate(cls, model: Any) -> float:
-        cls._sync(model)
-        return _shortest(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
-
-    @classmethod
-    def set_learning_rate(cls, model: Any, value: float) -> None:
-        optimizer = model.optimizer
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        if not isinstance(inner.learning_rate, keras.Variable):
-            raise UnsupportedError(
-                "the learning rate follows a schedule "
-                f"({type(getattr(inner, '_learning_rate', None)).__name__}); to set it, compile the "
-                "model with a number"
-            )
-        dtype = inner.learning_rate.dtype
-        with np.errstate(over="ignore"):
-            if not np.isfinite(np.asarray(value).astype(dtype)):
-                raise OutOfRangeError(f"{value} is more than {dtype} can hold")
-        cls._sync(model)
-        optimizer.learning_rate = value
-
-    @staticmethod
-    @contextlib.contextmanager
-    def guards_trainable(model: Any) -> Iterator[None]:
-        """On JAX a loop holds the trainable variables in a list of its own, and a layer that is frozen
-        meanwhile ends `fit` with an exception: it is put back, and refused instead."""
-        is_jax = keras.backend.backend() == "jax"
-        layers = model._flatten_layers() if is_jax else []
-        before = [(layer, layer.trainable) for layer in layers]  # the outer ones first
-        yield
-        if any(layer.trainable != was for layer, was in before):
-            for layer, was in before:
-                layer.trainable = was
-            raise UnsupportedError("on JAX no layer's `trainable` can change during a fit")
-
-    @staticmethod
-    def begin_with_epoch(model: Any, epoch: int | None) -> None:
-        """For a `fit` in its on_train_begin, in the way of `keras.callbacks.BackupAndRestore`; None
-        takes it back, since it would count for the next `fit`, too."""
-        if not hasattr(model, "_initial_epoch"):
-            raise UnsupportedError("this model's fit cannot begin with a later epoch")
-        model._initial_epoch = epoch
-
-    @staticmethod
-    def evaluate(model: Any, data: Any) -> dict[str, Any]:
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-        return model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
-
-
-def _shortest(value: Any) -> float:
-    """The shortest decimal that is the same number in the array's precision: 0.001, where a float32
-    widened would show 0.0010000000474974513."""
-    array = np.asarray(value)
-    return float(str(array[()])) if array.dtype.kind == "f" else float(array)
-
-
-class SteeringCallback(StepGate, keras.callbacks.Callback):
+class SteeringCallback(Steering, keras.callbacks.Callback):
     """Makes `Model.fit` steerable from outside: stop, pause, set and get, checkpoint, own verbs, ….
 
     All arguments are optional:
@@ -182,6 +83,8 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
     level=leave`` and ``abort`` leave `fit` by `kajitori.Left` and `kajitori.Aborted`.
     """
 
+    _backend = _keras3
+
     def __init__(
         self,
         fifo: str | os.PathLike[str] | None = None,
@@ -193,24 +96,12 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
         checkpoint_dir: str | os.PathLike[str] | None = None,
         evaluation_data: Any = None,
     ) -> None:
-        super().__init__()
-        if run is not None and (fifo is not None or name is not None):
-            raise ArgumentError("fifo and name belong to kajitori.Run(…) when a run is given")
-        self.run = run
-        self._owns_run = run is None
-        self._fifo = fifo
-        self._name = name
+        super().__init__(fifo, run, commands, parameters, name, checkpoint_dir)
         self._skip_validation = skip_validation
-        self._checkpoint_dir = None if checkpoint_dir is None else os.path.abspath(checkpoint_dir)
         self._evaluation_data = evaluation_data
-        self._backend = _Keras3
-        self._commands = {key: _command(key, value) for key, value in (commands or {}).items()}
-        self._parameters = _parameters(parameters or {})
-        self._training = False
         self._epoch = -1
         self._has_trained = False  # all batches of the epoch have run
         self._has_gone_on = False  # this fit begins with a checkpoint's epoch
-        self._phase = ""
         self._first = 0  # number of the epoch's first step
         self._last = NEVER  # the step that begins when the epoch's last batch has run
         self._steps: int | None = None  # of an epoch, None while nobody knows
@@ -219,29 +110,9 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
         self._is_fresh = True  # no epoch of this fit has begun
 
     @property
-    def step(self) -> int:
-        """The newest step begun, counted over the whole training from 0; -1 before the first."""
-        return -1 if self.run is None else self.run.step
-
-    @property
     def epoch(self) -> int:
         """The epoch that runs, from 0; -1 before the first."""
         return self._epoch
-
-    @property
-    def pruned(self) -> bool:
-        """True once a rule has pruned the training."""
-        return self.run is not None and self.run.pruned
-
-    @property
-    def resumed_from(self) -> str:
-        """The checkpoint that ``kajitori resume`` wants this training to go on from, "" for a fresh
-        start. With `checkpoint_dir`: only one that lies there."""
-        found = os.environ.get("KAJITORI_CHECKPOINT", "")
-        folder = self._checkpoint_dir
-        if found and folder and not _keras_checkpoint.is_inside(found, folder):
-            return ""
-        return found
 
     @property
     def initial_epoch(self) -> int:
@@ -251,53 +122,30 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
         return _keras_checkpoint.load_state(path)["epoch"] if path and self._checkpoint_dir else 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        if self._owns_run:
-            if self.run is not None:
-                self.run.close()  # of a fit that ended by an exception
-            self.run = self._open()
-        assert self.run is not None
-        _say_ranks(self.run)
-        self._steps = self.params.get("steps")  # params are overwritten by an evaluate in between
-        self._look_ns = 0
-        self._is_fresh = True
-        self.run._open_gate(self)
-        try:
-            self._go_on()
-            done = self._backend.iterations(self.model)
-            self._offset = max(self.run.step - done, 0)
-            self._first = self._offset + done
-            self._register(self.run)
-            self.run.listen()
-        except BaseException:
-            self.on_train_end()  # Keras does not call it now
-            raise
-        self._training = True
-        self._set_phase("train")
+        self._start()
         self._obey(self.run.should_stop)
 
     def on_train_end(self, logs: Any = None) -> None:
-        self._training = False
+        self._finish()
+
+    def _finish(self) -> None:
         self._forget_initial_epoch()
-        if self._owns_run and self.run is not None:
-            self.run.close()
+        super()._finish()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy is for another fit: it has no part in a run that this one has opened."""
-        state = vars(self) | {"_training": False}
-        return state | {"run": None} if self._owns_run else state
+    def _describe(self) -> str:
+        return self._backend.describe()
 
-    def _open(self) -> Run:
+    def _run_options(self) -> dict[str, Any]:
         epochs = self.params.get("epochs") or 0
-        run = Run(
-            name=self._name,
-            fifo=self._fifo,
-            listen=False,  # `lr` and the commands come first
-            framework=self._backend.describe(),
-            total_steps=epochs * (self.params.get("steps") or 0),
-            total_epochs=epochs,
-        )
-        run._closes = True
-        return run
+        return {"total_steps": epochs * (self.params.get("steps") or 0), "total_epochs": epochs}
+
+    def _prepare(self) -> None:
+        self._steps = self.params.get("steps")  # params are overwritten by an evaluate in between
+        self._is_fresh = True
+        self._go_on()
+        done = self._backend.iterations(self.model)
+        self._offset = max(self.run.step - done, 0)
+        self._first = self._offset + done
 
     def _go_on(self) -> None:
         """Takes up the checkpoint that the process was started again for, once."""
@@ -316,50 +164,19 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
             self._backend.begin_with_epoch(self.model, None)
             self._has_gone_on = False
 
-    def _register(self, run: Run) -> None:
-        """Registers parameters and verbs; on a run that has them from an earlier fit, makes them act
-        on this one."""
-        for param in [*map(self._guarded, self._parameters), *self._learning_rate()]:
-            if not run._rebind(param.name, param.get, param.set):
-                run.add(param)
-        for name, (function, args, help) in self._commands.items():
+    def _abilities(self) -> dict[str, bool]:
+        return {"skip_validation": True, "by_default": self._skip_validation}
 
-            def call(_function: Callable[..., Any] = function, **kwargs: Any) -> Any:
-                with self._backend.guards_trainable(self.model):
-                    return _function(self, **kwargs)
+    def _verbs(self) -> dict[str, Any]:
+        can = dict(_REFUSED)
+        if self._checkpoint_dir is not None:
+            can["checkpoint"] = self._checkpoint
+        if self._evaluation_data is not None:
+            can["evaluate"] = self._evaluate
+        return can
 
-            if not run._rebind_verb(name, call):
-                run.add_verb(name, call, args, help, name in _AT_EPOCH_END)
-        run.declare(skip_validation=True, by_default=self._skip_validation)
-        self._provide(run, "checkpoint", self._checkpoint, self._checkpoint_dir is not None)
-        self._provide(run, "evaluate", self._evaluate, self._evaluation_data is not None)
-        self._provide(run, "extend", None, False)
-
-    def _guarded(self, param: Param) -> Param:
-        if param.set is None:
-            return param
-
-        def set(value: Any, _set: Callable[[Any], Any] = param.set) -> None:
-            with self._backend.guards_trainable(self.model):
-                _set(value)
-
-        return dataclasses.replace(param, set=set)
-
-    def _provide(self, run: Run, verb: str, function: Any, can: bool) -> None:
-        """A standard verb, or the reason why there is none; unless the program has its own."""
-        is_ours = verb in run._provided
-        if verb in self._commands or (run._has_verb(verb) and not is_ours):
-            return
-        if not can:
-            function = _unable(_REFUSED[verb])
-        if is_ours:
-            run._rebind_verb(verb, function)
-        elif can:
-            run.refuse(verb, None)  # an earlier fit may have
-            run.add_verb(verb, function, at_epoch_end=verb in _AT_EPOCH_END)
-            run._provided.add(verb)
-        else:
-            run.refuse(verb, _REFUSED[verb])
+    def _guard(self) -> Any:
+        return self._backend.guards_trainable(self.model)
 
     def _checkpoint(self) -> dict[str, Any]:
         """checkpoint: saves weights, optimizer, and the place in the training"""
@@ -380,10 +197,9 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
         with self._in_phase("evaluation"):
             return self._backend.evaluate(self.model, self._evaluation_data)
 
-    def _learning_rate(self) -> list[Param]:
-        """`lr`, unless it is the user's own or there is no optimizer (a model with its own loop)."""
-        own = any(param.name == "lr" for param in self._parameters)
-        if own or not hasattr(getattr(self.model, "optimizer", None), "learning_rate"):
+    def _own_parameters(self) -> list[Param]:
+        """`lr`, unless there is no optimizer (a model with its own loop)."""
+        if not hasattr(getattr(self.model, "optimizer", None), "learning_rate"):
             return []
         return [
             Param(
@@ -439,9 +255,7 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
         step = min(step, self._last)  # steps_per_execution counts past the end
         if self.run.begin_step(step):
             self.model.stop_training = True
-        now = time.monotonic_ns()
-        if now >= self._look_ns:
-            self._look_ns = now + int(REPORT_SECONDS * 1e9)
+        if self._is_report_due():
             self._report(logs)
         self._look_step = min(self.run._due, self._last + 1)
 
@@ -469,75 +283,6 @@ class SteeringCallback(StepGate, keras.callbacks.Callback):
         wanted = self.run.stop_validate
         return self._skip_validation if wanted is None else not wanted
 
-    def _set_phase(self, phase: str) -> None:
-        self._phase = phase
-        self.run.set_phase(phase)
-
-    @contextlib.contextmanager
-    def _in_phase(self, phase: str) -> Iterator[None]:
-        self.run.set_phase(phase)
-        try:
-            yield
-        finally:
-            self.run.set_phase(self._phase)
-
     def _obey(self, stop: bool) -> None:
         if stop:
             self.model.stop_training = True
-
-    def _report(self, logs: Any) -> None:
-        for tag, value in (logs or {}).items():
-            # what is no scalar, or has a name that none can have, is left out
-            with contextlib.suppress(TypeError, ValueError):
-                self.run.report(tag, self.run.step, value)
-
-
-@functools.cache
-def _warn_of_ranks(world_size: int) -> None:
-    """Once a process."""
-    warnings.warn(
-        f"this is rank 0 of {world_size}, and only it is steered yet: it answers questions, notes and "
-        "your own commands, and refuses what all ranks would have to do at the same step (stop, set, "
-        "pause, checkpoint, ...). Where each rank may act alone: KAJITORI_RANK_ALONE=1",
-        ChannelWarning,
-        stacklevel=4,
-    )
-
-
-def _say_ranks(run: Run) -> None:
-    if not run.rank_alone and run.rank == 0:
-        _warn_of_ranks(run.world_size)
-
-
-def _unable(reason: str) -> Callable[..., Any]:
-    def refuse() -> None:
-        raise UnsupportedError(reason)
-
-    return refuse
-
-
-def _command(name: str, value: Command) -> tuple[Callable[..., Any], dict[str, Any], str | None]:
-    """Function, declared arguments, one line of help."""
-    function, args = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
-    if not callable(function) or not isinstance(args, Mapping):
-        raise ArgumentError(
-            f"command {name}: neither a function nor a pair of one and its arguments, as in "
-            '(function, {"count": int})'
-        )
-    doc = (function.__doc__ or "").strip().splitlines()
-    declared = {key: arg if isinstance(arg, Arg) else Arg(type=arg) for key, arg in args.items()}
-    return function, declared, doc[0] if doc else None
-
-
-def _parameters(parameters: Mapping[str, tuple[Any, ...]] | Iterable[Param]) -> list[Param]:
-    if not isinstance(parameters, Mapping):
-        return list(parameters)
-    found = []
-    for name, value in parameters.items():
-        if not isinstance(value, tuple) or not 2 <= len(value) <= 4 or not callable(value[0]):
-            raise ArgumentError(f"parameter {name}: expected (get, set), (get, set, min, max)")
-        get, set_, low, high = (*value, None, None)[:4]
-        kind = type(get())
-        type_ = kind if kind in (bool, int, str) else float
-        found.append(Param(name=name, get=get, set=set_, type=type_, min=low, max=high))
-    return found

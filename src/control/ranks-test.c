@@ -377,6 +377,34 @@ static void test_a_world_of_one_is_as_without(void **state)
     expect_a_stop_works();
 }
 
+static int open_as(int64_t rank, int64_t world_size, kj_error *err)
+{
+    kj_run_options options = KJ_RUN_OPTIONS_INIT;
+    options.run_id = "test";
+    options.runtime_dir = fix.runtime;
+    options.state_dir = fix.state;
+    options.rank = rank;
+    options.world_size = world_size;
+    return kj_run_open(&options, &fix.run, err);
+}
+
+static void test_the_program_s_own_word_counts(void **state)
+{
+    kj_error err = KJ_ERROR_INIT;
+    (void)state;
+    launch_by("RANK=0 WORLD_SIZE=1");
+    assert_int_equal(open_as(2, 3, &err), 0);
+    assert_int_equal(kj_run_rank(fix.run), 2);
+    assert_int_equal(kj_run_world_size(fix.run), 3);
+    assert_int_equal(kj_run_rank_alone(fix.run), 0);
+    kj_run_close(fix.run);
+    fix.run = NULL;
+    assert_int_equal(open_as(3, 3, &err), KJ_EARG);
+    assert_string_equal(err.message, "rank 3 of 3: expected 0 <= rank < world_size <= 16777216");
+    assert_int_equal(open_as(1, 0, &err), KJ_EARG);
+    assert_int_equal(open_as(0, -1, &err), KJ_EARG);
+}
+
 static void test_a_malformed_launcher_is_one_warning(void **state)
 {
     (void)state;
@@ -436,6 +464,7 @@ int main(void)
         TEST(test_the_other_ranks_are_quiet),
         TEST(test_each_rank_alone),
         TEST(test_a_world_of_one_is_as_without),
+        TEST(test_the_program_s_own_word_counts),
         TEST(test_a_malformed_launcher_is_one_warning),
         TEST(test_signals_of_refused_verbs_stay_as_they_were),
     };

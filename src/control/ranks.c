@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TASKS_MAX = 1 << 24, TF_CONFIG_MAX = 4 << 20 };
+enum { TF_CONFIG_MAX = 4 << 20 };
 static const int64_t slurm_steps_max = 0xfffffff0; /* from here on: batch, interactive, … */
 
 static const struct pair {
@@ -68,7 +68,7 @@ static int read_pair(const struct pair *pair, kji_ranks *ranks, kj_error *err)
         (pair->is_slurm && !is_in_slurm_step()))
         return 0;
     if (!read_number(rank_text, &rank) || !read_number(size_text, &world_size) || world_size < 1 ||
-        world_size > TASKS_MAX || rank < 0 || rank >= world_size)
+        world_size > KJI_RANKS_MAX || rank < 0 || rank >= world_size)
         return kji_fail(err, KJ_EDATA,
                         "%s=\"%.40s\" with %s=\"%.40s\" is no rank of a training and is not used",
                         pair->rank, rank_text, pair->world_size, size_text);
@@ -90,7 +90,7 @@ static int64_t count_tasks(struct json_object *tasks)
     json_object_object_foreach(tasks, key, address)
     {
         (void)address;
-        if (!read_number(key, &index) || index < 0 || index >= TASKS_MAX)
+        if (!read_number(key, &index) || index < 0 || index >= KJI_RANKS_MAX)
             return -1;
         n = index >= n ? index + 1 : n;
     }
@@ -125,7 +125,7 @@ static int count_cluster(struct json_object *cluster, const char *own_type, task
     json_object_object_foreach(cluster, type, tasks)
     {
         int64_t n = count_tasks(tasks);
-        if (n < 0 || counts->all + n > TASKS_MAX)
+        if (n < 0 || counts->all + n > KJI_RANKS_MAX)
             return kji_fail(err, KJ_EDATA, "the tasks of \"%.40s\" are no list of addresses", type);
         counts->all += n;
         if (strcmp(type, own_type) == 0)

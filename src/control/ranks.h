@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { KJI_RANKS_MAX = 1 << 24 };
+
 typedef struct kji_ranks {
     int64_t rank;
     int64_t world_size;   /* 1: no other */

@@ -472,10 +472,16 @@ int kj_run_listen(kj_run *run, kj_error *err)
 }
 
 /* Which rank this is, and what it does not do alone. */
-static int find_rank(kj_run *run, kj_error *err)
+static int find_rank(kj_run *run, const kj_run_options *options, kj_error *err)
 {
     kj_error note = KJ_ERROR_INIT;
     kji_ranks_find(&run->ranks, &note);
+    if (options->world_size > 0) {
+        run->ranks.rank = options->rank;
+        run->ranks.world_size = options->world_size;
+        run->ranks.launcher = "the program";
+        note = (kj_error)KJ_ERROR_INIT; /* nobody's word is needed */
+    }
     run->ranks.is_alone |= (run->flags & KJ_RUN_RANK_ALONE) != 0;
     if (*note.message)
         kji_run_warn(run, "kajitori: %s", note.message);
@@ -514,6 +520,10 @@ static int check_options(const kj_run_options *options, kj_error *err)
         return kji_fail(err, KJ_EARG, "flags 0x%x: unknown bits", options->flags);
     if (options->total_steps < 0 || options->total_epochs < 0)
         return kji_fail(err, KJ_EARG, "total_steps and total_epochs cannot be negative");
+    if (options->world_size < 0 || options->world_size > KJI_RANKS_MAX || options->rank < 0 ||
+        options->rank >= (options->world_size > 0 ? options->world_size : 1))
+        return kji_fail(err, KJ_EARG, "rank %lld of %lld: expected 0 <= rank < world_size <= %d",
+                        (long long)options->rank, (long long)options->world_size, KJI_RANKS_MAX);
     return 0;
 }
 
@@ -543,7 +553,7 @@ int kj_run_open(const kj_run_options *from, kj_run **ret_run, kj_error *err)
     const char *id = wanted_id(run, &options);
     run->id = id ? strdup(id) : kji_make_run_id(run->name);
     kj_error why = KJ_ERROR_INIT;
-    r = run->id ? find_rank(run, &why) : kji_fail_memory(&why);
+    r = run->id ? find_rank(run, &options, &why) : kji_fail_memory(&why);
     bool is_quiet = kji_ranks_is_quiet(&run->ranks);
     if (r >= 0 && !is_quiet)
         r = open_all(run, &options, &why);

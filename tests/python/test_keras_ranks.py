@@ -9,7 +9,7 @@ from fits import STEPS, fit, make_model
 from test_keras_fits import Send
 
 import kajitori
-import kajitori.keras
+from kajitori import _steering
 from kajitori.keras import SteeringCallback
 
 pytestmark = pytest.mark.usefixtures("fresh_keras")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("fresh_keras")
 
 @pytest.fixture(autouse=True)
 def nothing_said():
-    kajitori.keras._warn_of_ranks.cache_clear()
+    _steering._warn_of_ranks.cache_clear()
 
 
 def launch(monkeypatch, rank, world_size):

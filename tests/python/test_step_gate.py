@@ -146,3 +146,39 @@ def test_a_copy_is_closed(run):
     gate = open_gate(run)
     for other in (copy.copy(gate), copy.deepcopy(gate), pickle.loads(pickle.dumps(gate))):
         assert other.on_train_batch_end(1) == "looked"
+
+
+class Counter(StepGate):
+    """As an adapter of a framework that says no number: its hook is next_step by another name."""
+
+    after_iteration = StepGate.next_step
+
+    def __init__(self):
+        self.looks = []
+
+    def _look(self, step, *args, **kwargs):
+        self.looks.append((step, args, kwargs))
+        return "looked"
+
+
+def test_next_step_counts_its_calls_and_takes_any_arguments(run):
+    counter = Counter()
+    run._open_gate(counter)
+    counter._look_step, counter._look_ns, counter._next_step = FAR, FAR, 40
+    assert [counter.after_iteration(*range(k), key=k) for k in range(4)] == [None] * 4
+    assert run.step == 43
+    assert counter.looks == []
+    counter._look_step = 45
+    assert counter.next_step("model") is None
+    assert counter.after_iteration("model", 7, log={}) == "looked"
+    assert counter.looks == [(45, ("model", 7), {"log": {}})]
+    assert run.step == 44
+
+
+def test_an_exception_of_a_look_is_the_hook_s(run):
+    counter = Counter()
+    counter._look = lambda step: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        counter.next_step()
+    with pytest.raises(TypeError):
+        counter.next_step("more than it takes")
