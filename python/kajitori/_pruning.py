@@ -13,11 +13,11 @@ from __future__ import annotations
 import sys
 from typing import Any, Protocol
 
-from kajitori._errors import ArgumentError, Error
+from kajitori._errors import ArgumentError
 
 
-class TrialPruned(Error):
-    """The pruner has ended this trial; the message says at which step and value."""
+class TrialPruned(Exception):
+    """No error: the pruner has ended this trial. The message says at which step and value."""
 
 
 class Trial(Protocol):
