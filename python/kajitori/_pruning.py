@@ -11,7 +11,7 @@ gets: an `optuna.TrialPruned` for a trial of Optuna, so that ``study.optimize`` 
 from __future__ import annotations
 
 import sys
-from typing import Any, Protocol
+from typing import Protocol
 
 from kajitori._errors import ArgumentError
 

@@ -96,7 +96,11 @@ class Steering(StepGate):
         start. With `checkpoint_dir`: only one that lies there."""
         found = os.environ.get("KAJITORI_CHECKPOINT", "")
         folder = self._checkpoint_dir
-        if found and folder and os.path.dirname(os.path.realpath(found)) != os.path.realpath(folder):
+        if (
+            found
+            and folder
+            and os.path.dirname(os.path.realpath(found)) != os.path.realpath(folder)
+        ):
             return ""
         return found
 

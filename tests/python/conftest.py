@@ -6,13 +6,11 @@ import os
 
 import pytest
 from event_writer import EventWriter
+from isolation import isolated_places
 
 import kajitori
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-
+__all__ = ["isolated_places"]
 
 BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
 
@@ -26,15 +24,6 @@ def pytest_collection_modifyitems(config, items):
 
     config.hook.pytest_deselected(items=[item for item in items if not fits(item)])
     items[:] = [item for item in items if fits(item)]
-
-
-@pytest.fixture(autouse=True)
-def isolated_places(tmp_path, monkeypatch):
-    monkeypatch.setenv("KAJITORI_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setenv("KAJITORI_STATE_DIR", str(tmp_path / "state"))
-    for name in ("KAJITORI_RUN_ID", "KAJITORI_STUDY", "KAJITORI_TRIAL", "KAJITORI_EVENTS_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
 
 
 @pytest.fixture

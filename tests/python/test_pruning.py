@@ -4,9 +4,9 @@
 import math
 
 import pytest
-from kajitori._pruning import Pruning
 
 import kajitori
+from kajitori._pruning import Pruning
 
 
 class Trial:
@@ -64,5 +64,5 @@ def test_a_trial_of_optuna_gets_its_exception():
 
 
 def test_what_is_no_trial_is_refused():
-    with pytest.raises(kajitori.ArgumentError, match="^trial: int has no report and should_prune"):
+    with pytest.raises(kajitori.ArgumentError, match=r"^trial: int has no report and should_prune"):
         Pruning(3, "loss")
