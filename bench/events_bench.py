@@ -115,10 +115,12 @@ def scalars(kind: str, form: str, work: pathlib.Path, n: int, rounds: int) -> No
             peer("TensorBoard's loader in Python", "loader", short, warm, 3),
             peer("TensorBoard's loader with TensorFlow's reader", "loader-tf", short, warm, 3),
             peer("TensorBoard's accumulator in Python", "accumulator", short, warm, 3),
+            peer("TensorBoard's server in Python, to the values", "python-server", short, warm, 3),
         ],
     )
     judge("the data server without checksums", ratios[2], 10)
-    judge("TensorBoard's Python loader", ratios[5], 500)
+    judge("TensorBoard's Python server, from the file to the values", ratios[8], 500)
+    print(f"  its file loader alone, which keeps and decodes nothing: {ratios[5]:.0f} x")
 
 
 def images(work: pathlib.Path, n: int, rounds: int) -> None:

@@ -61,7 +61,7 @@ def tensorboard_loader(folder: str) -> int:
 
 
 def tensorboard_accumulator(folder: str) -> int:
-    """The same into its accumulator, all values kept: the path of the server."""
+    """The same into its accumulator, all values kept, not decoded."""
     from tensorboard.backend.event_processing import plugin_event_accumulator as module
 
     accumulator = module.EventAccumulator(
@@ -69,6 +69,25 @@ def tensorboard_accumulator(folder: str) -> int:
     )
     accumulator.Reload()
     return sum(len(accumulator.Tensors(tag)) for tag in accumulator.Tags()["tensors"])
+
+
+def tensorboard_server(folder: str) -> int:
+    """The server's whole path in Python, as with ``tensorboard --load_fast=false``: multiplexer, and the
+    data provider, which only then decodes the values. All are kept, and all are wanted."""
+    from tensorboard import context
+    from tensorboard.backend.event_processing import data_provider
+    from tensorboard.backend.event_processing import plugin_event_multiplexer as module
+
+    multiplexer = module.EventMultiplexer(
+        size_guidance={module.event_accumulator.TENSORS: 0}, tensor_size_guidance={"scalars": 0}
+    )
+    multiplexer.AddRunsFromDirectory(folder)
+    multiplexer.Reload()
+    provider = data_provider.MultiplexerDataProvider(multiplexer, folder)
+    runs = provider.read_scalars(
+        context.RequestContext(), experiment_id="", plugin_name="scalars", downsample=2**31
+    )
+    return sum(len(points) for tags in runs.values() for points in tags.values())
 
 
 def summary_iterator(folder: str) -> int:
@@ -99,6 +118,7 @@ def timed(read: Callable[[str], int], folder: str, warm: str) -> dict:
 PYTHON = {
     "loader": tensorboard_loader,
     "accumulator": tensorboard_accumulator,
+    "python-server": tensorboard_server,
     "loader-tf": tensorboard_loader,
     "accumulator-tf": tensorboard_accumulator,
     "summary_iterator": summary_iterator,
@@ -110,7 +130,7 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    if mode in ("loader", "accumulator"):
+    if mode in ("loader", "accumulator", "python-server"):
         without_tensorflow()
     if mode.startswith("server"):
         result = data_server(folder, mode == "server-checksums")
