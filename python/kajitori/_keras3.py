@@ -18,6 +18,18 @@ def describe() -> str:
     return f"keras {keras.__version__} ({keras.backend.backend()})"
 
 
+def model_of(model: Any) -> Any:
+    """What a callback shows as its model: without torch's wrapper, and up to date on JAX."""
+    if keras.backend.backend() == "torch":
+        return _unwrapped(model)
+    _sync(model)
+    return model
+
+
+def _unwrapped(model: Any) -> Any:
+    return model if isinstance(model, keras.Model) else model.module
+
+
 def _sync(model: Any) -> None:
     """On JAX a loop carries its own copy of the variables and writes it back: fetch it first,
     and the loop takes what we assign."""

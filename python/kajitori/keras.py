@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steering of `keras.Model.fit`: `SteeringCallback`.
+"""Steering of `keras.Model.fit`, of Keras 3 and of tf.keras 2.15: `SteeringCallback`.
 
 ::
 
@@ -8,35 +8,30 @@
     model.fit(x, y, epochs=100, callbacks=[SteeringCallback(fifo="ctl")])
 
 then, from any shell, ``kajitori status``, ``kajitori set lr=1e-4``, ``kajitori pause``,
-``kajitori checkpoint``, ``kajitori stop --at epoch``, or ``echo stop > ctl``. docs/keras.md says when
-each verb acts.
+``kajitori checkpoint``, ``kajitori stop --at epoch``, or ``echo stop > ctl``. docs/frameworks/keras.md
+says when each verb acts.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-try:
-    import keras
-except ImportError as error:
-    raise ImportError(
-        f"kajitori.keras needs Keras 3 and a backend for it (pip install keras tensorflow): {error}"
-    ) from error
-
 from kajitori import _keras_checkpoint
 from kajitori._errors import UnsupportedError
+from kajitori._keras_callback import Callback
 from kajitori._run import Run
 from kajitori._steering import NEVER, Command, Steering
 from kajitori._values import Param
 
 __all__ = ["SteeringCallback"]
 
-if int(keras.__version__.split(".")[0]) < 3:
-    raise ImportError(f"kajitori.keras needs Keras 3, this is Keras {keras.__version__}")
-
-from kajitori import _keras3
+if not any(importlib.util.find_spec(package) for package in ("keras", "tf_keras")):
+    raise ImportError(
+        "kajitori.keras needs Keras and a backend for it: pip install keras tensorflow"
+    )
 
 _REFUSED = {
     "checkpoint": "the program gave SteeringCallback no checkpoint_dir",
@@ -48,7 +43,7 @@ _REFUSED = {
 _taken_up: set[str] = set()  # checkpoints that a fit of this process went on from
 
 
-class SteeringCallback(Steering, keras.callbacks.Callback):
+class SteeringCallback(Steering, Callback):
     """Makes `Model.fit` steerable from outside: stop, pause, set and get, checkpoint, own verbs, ….
 
     All arguments are optional:
@@ -82,8 +77,6 @@ class SteeringCallback(Steering, keras.callbacks.Callback):
     the training. A channel that cannot be opened is one `kajitori.ChannelWarning`. ``pause
     level=leave`` and ``abort`` leave `fit` by `kajitori.Left` and `kajitori.Aborted`.
     """
-
-    _backend = _keras3
 
     def __init__(
         self,

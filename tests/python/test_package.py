@@ -2,7 +2,6 @@
 """The package as a whole: what importing it does, what it says about itself, what is installed."""
 
 import importlib.metadata
-import os
 import pathlib
 import re
 import subprocess
@@ -21,7 +20,7 @@ TRAINING_SIDE = ("client.h", "error.h", "metric.h", "run.h", "value.h")
 
 def test_import_loads_no_framework():
     code = (
-        "import sys, kajitori\n"
+        "import sys, kajitori, kajitori.keras\n"
         "names = {name.split('.')[0] for name in sys.modules}\n"
         "print(sorted(names & {'keras', 'tensorflow', 'torch', 'jax', 'numpy', 'optuna', 'tensorboard'}))"
     )
@@ -29,23 +28,16 @@ def test_import_loads_no_framework():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("missing", ["keras", "tensorflow"])
-def test_without_a_framework_only_its_module_cannot_be_imported(missing):
+def test_without_a_framework_only_its_module_cannot_be_imported():
     code = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
+        "import sys; sys.modules['keras'] = sys.modules['tf_keras'] = None\n"
         "import kajitori\n"
         "try:\n    import kajitori.keras\n"
         "except ImportError as error:\n    print(error)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=dict(os.environ, KERAS_BACKEND="tensorflow"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith(
-        "kajitori.keras needs Keras 3 and a backend for it (pip install keras tensorflow): "
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "kajitori.keras needs Keras and a backend for it: pip install keras tensorflow\n"
     )
 
 

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A callback for Keras 3 and for tf.keras 2.15.
+
+It derives from neither package's `Callback`, so that importing it imports none of them: a list of
+callbacks of either version asks for no type, only for the methods and attributes that are here. Which
+version it is in, its model tells.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from kajitori._errors import ArgumentError
+
+
+def backend_of(model: Any) -> ModuleType:
+    """The module that knows the version of Keras that a model's class is of: `_keras3` or
+    `_tf_keras`."""
+    for base in type(model).__mro__:
+        package = base.__module__.partition(".")[0]
+        if package not in ("keras", "tf_keras"):
+            continue
+        if int(sys.modules[package].__version__.split(".")[0]) >= 3:
+            from kajitori import _keras3
+
+            return _keras3
+        from kajitori import _tf_keras
+
+        return _tf_keras
+    if hasattr(model, "module"):  # torch's DistributedDataParallel
+        return backend_of(model.module)
+    raise ArgumentError(
+        f"{type(model).__module__}.{type(model).__qualname__} is no model of Keras 3 or tf.keras 2.15"
+    )
+
+
+class Callback:
+    """What a list of callbacks asks of each. The hooks do nothing."""
+
+    params: dict[str, Any] | None = None
+    _model: Any = None
+    _chief_worker_only = None  # tf.keras: wanted on every worker
+    _supports_tf_logs = True  # tf.keras: metrics may come as tensors, which nobody waits for
+
+    @property
+    def _backend(self) -> ModuleType:
+        return backend_of(self._model)
+
+    @property
+    def model(self) -> Any:
+        """The model of the newest `fit`, `evaluate` or `predict`."""
+        return None if self._model is None else self._backend.model_of(self._model)
+
+    def set_model(self, model: Any) -> None:
+        self._model = model
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        self.params = params
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None: ...
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None: ...
+
+    def on_batch_begin(self, batch: int, logs: Any = None) -> None: ...
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None: ...
+
+    def on_train_begin(self, logs: Any = None) -> None: ...
+
+    def on_train_end(self, logs: Any = None) -> None: ...
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None: ...
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None: ...
+
+    def on_test_begin(self, logs: Any = None) -> None: ...
+
+    def on_test_end(self, logs: Any = None) -> None: ...
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None: ...
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None: ...
+
+    def on_predict_begin(self, logs: Any = None) -> None: ...
+
+    def on_predict_end(self, logs: Any = None) -> None: ...
+
+    def on_predict_batch_begin(self, batch: int, logs: Any = None) -> None: ...
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None: ...
+
+    # tf.keras calls the hooks of batches only where a callback of the list has some.
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return type(self).on_train_batch_end is not Callback.on_train_batch_end
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return type(self).on_test_batch_end is not Callback.on_test_batch_end
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
+
+
+# Keras 3 runs hooks of batches in threads where all of the list are marked in this way as doing nothing.
+for _hook in ("batch", "train_batch", "test_batch", "predict_batch"):
+    getattr(Callback, f"on_{_hook}_end")._is_default = True
