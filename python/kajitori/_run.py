@@ -497,6 +497,13 @@ class Run:
         with contextlib.suppress(StateError):  # closed
             check(lib.kj_run_note(self._live(), text("remark", remark, []), err), err)
 
+    def set_totals(self, steps: int = 0, epochs: int = 0) -> None:
+        """How long the training will be, for progress; 0 = not known."""
+        with contextlib.suppress(StateError):  # closed
+            lib.kj_run_set_totals(
+                self._live(), count("total_steps", steps), count("total_epochs", epochs)
+            )
+
     def set_phase(self, phase: str) -> None:
         """What the training is doing now, for status: "train", "validation", … (63 bytes)."""
         with contextlib.suppress(StateError):  # closed
