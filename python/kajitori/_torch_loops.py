@@ -42,6 +42,7 @@ class Place:
         self._passed = 0  # batches before it
         self._size = 1  # batches of a step
         self._begin: Mapping[str, Any] | None = None  # random numbers of the loop's beginning
+        self._since: Mapping[str, Any] | None = None  # where an epoch is gone on with between loops
 
     @property
     def epoch(self) -> int:
@@ -65,10 +66,12 @@ class Place:
         self._epoch, self._loop = epoch, 0
         if self._behind and not self._behind["loop"] and not self._behind["batch"]:
             self.arrive()
+        self._since = random_state()
 
     def end_epoch(self) -> None:
         if self._begin is None:  # else a stop has cut it
             self._epoch, self._loop, self._behind = self._epoch + 1, 0, {}
+            self._since = None
 
     def begin_loop(self, step: int, size: int) -> int | None:
         """How many batches to pass over; None: this loop was over."""
@@ -96,6 +99,7 @@ class Place:
     def end_loop(self) -> None:
         self._loop += 1
         self._begin = None
+        self._since = random_state()
 
     def state(self, step: int) -> dict[str, int]:
         is_inside = self._begin is not None
@@ -108,8 +112,10 @@ class Place:
         }
 
     def random_states(self) -> dict[str, Any]:
-        now = random_state()
-        return {"now": now, "loop": self._begin or now}
+        if self._begin is not None:
+            return {"now": random_state(), "loop": self._begin}
+        now = self._since or random_state()  # what stands behind the last loop runs anew
+        return {"now": now, "loop": now}
 
 
 class Epochs:
