@@ -288,12 +288,14 @@ class SteeringCallback(Steering, TrainerCallback):
     def _look(self, _step: int, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """What StepGate calls when there is something to do."""
         if self._training:
+            self.control = control
             self._next_step = state.global_step + 1
             self.run._publish(state.global_step, self._epoch)
             self._afterwards(self._end_step)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._training:
+            self.control = control
             self._obey(self.run.should_stop)
             control.should_evaluate |= self._wants_validation()
             self._afterwards(self._end_epoch)

@@ -27,7 +27,7 @@ from tiny_trainer import (
     results,
     train,
 )
-from training import PATIENCE
+from training import PATIENCE, finish
 
 import kajitori
 from kajitori.transformers import SteeringCallback
@@ -239,6 +239,24 @@ def test_a_trainer_that_is_none_of_transformers(tmp_path):
     cb.on_train_end(args, state, control)
     assert state.global_step == 3
     assert "no transformers.Trainer" in send.refused["checkpoint"]
+
+
+def test_without_the_framework_one_line_says_what_to_install():
+    code = """
+        import sys
+        sys.modules["transformers"] = None
+        import kajitori
+        try:
+            import kajitori.transformers
+        except ImportError as error:
+            print(str(error).partition(":")[0])
+        print("torch" in sys.modules)
+    """
+    assert finish(code).splitlines() == [
+        "kajitori.transformers needs transformers, torch and accelerate "
+        "(pip install transformers torch accelerate)",
+        "False",
+    ]
 
 
 RANK = """
