@@ -45,6 +45,11 @@ class Pruning:
         self._step: int | None = None
         self._value = 0.0
 
+    @property
+    def step(self) -> int | None:
+        """Of the newest value, None before the first."""
+        return self._step
+
     def look(self, value: float, step: int) -> bool:
         """Reports a value. True when the trial is to be pruned. Of one step the first value counts,
         and a step before the newest one (a training that was taken up again) is passed over."""
