@@ -5,6 +5,7 @@ same functions for tf.keras 2.15."""
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ import keras
 import numpy as np
 
 from kajitori._errors import OutOfRangeError, UnsupportedError
+
+WEIGHTS = "model.weights.h5"
 
 
 def describe() -> str:
@@ -99,6 +102,22 @@ def begin_with_epoch(model: Any, epoch: int | None) -> None:
 def evaluate(model: Any, data: Any) -> dict[str, Any]:
     x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
     return model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
+
+
+def skip_validation(model: Any) -> None:
+    """Ends a validation after the batch that runs."""
+    model.stop_evaluating = True
+
+
+def save_weights(model: Any, folder: str) -> None:
+    model.save_weights(os.path.join(folder, WEIGHTS))
+
+
+def load_weights(model: Any, folder: str) -> None:
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    model.load_weights(os.path.join(folder, WEIGHTS))
 
 
 def _shortest(value: Any) -> float:

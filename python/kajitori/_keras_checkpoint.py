@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of a `fit`: a folder with the weights and the optimizer (`model.weights.h5`, Keras' own
-format) and the place in the training (`state.json`). It appears by one rename, so one that is there
-is whole."""
+"""Checkpoints of a `fit`: a folder with the weights and the optimizer, in a format of Keras' own, and the
+place in the training (`state.json`). It appears by one rename, so one that is there is whole."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ import tempfile
 from typing import Any
 
 from kajitori._errors import FailedError, UnsupportedError
+from kajitori._keras_callback import backend_of
 
-WEIGHTS = "model.weights.h5"
 STATE = "state.json"
 FORMAT = 1
 
@@ -25,7 +24,7 @@ def save(folder: str, model: Any, step: int, epoch: int, batch: int) -> str:
     path = os.path.join(folder, f"step-{step:08d}")
     new = tempfile.mkdtemp(prefix=".new-", dir=folder)
     try:
-        model.save_weights(os.path.join(new, WEIGHTS))
+        backend_of(model).save_weights(model, new)
         state = {"format": FORMAT, "step": step, "epoch": epoch, "batch": batch}
         with open(os.path.join(new, STATE), "w", encoding="utf-8") as file:
             json.dump(state, file)
@@ -60,11 +59,8 @@ def _damaged(path: str, error: Exception) -> str:
 
 def restore(path: str, model: Any) -> None:
     """Loads weights and optimizer. `FailedError` when they cannot be read, or are not this model's."""
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
     try:
-        model.load_weights(os.path.join(path, WEIGHTS))
+        backend_of(model).load_weights(model, path)
     except Exception as error:
         raise FailedError(_damaged(path, error)) from error
 

@@ -266,7 +266,7 @@ class SteeringCallback(Steering, Callback):
         if self._training and self.run.poll():
             self.model.stop_training = True
             if self._skips_validation():
-                self.model.stop_evaluating = True
+                self._backend.skip_validation(self.model)
 
     def on_test_end(self, logs: Any = None) -> None:
         if self._training:

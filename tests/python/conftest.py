@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each test has its own folders for doors and journals; no run of another test or user is seen."""
 
+import importlib.metadata
 import math
 import os
 
@@ -12,11 +13,13 @@ import kajitori
 
 __all__ = ["isolated_places"]
 
-BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
+IS_KERAS_3 = not importlib.metadata.version("keras").startswith("2.")
+BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow") if IS_KERAS_3 else "tf.keras"
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what Keras itself cannot do on this backend, or what is written for another one."""
+    """Leaves out what Keras itself cannot do on this backend (or, "tf.keras", in its version 2.15), or
+    what is written for another one."""
 
     def fits(item):
         marker = item.get_closest_marker("backends")

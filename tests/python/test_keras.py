@@ -10,6 +10,7 @@ import time
 
 import keras
 import pytest
+from conftest import BACKEND
 from fits import FOR_EVER, STEPS, At, Guard, X, Y, fit, make_model, shell, steering
 from training import PATIENCE, applied, last_json
 
@@ -191,6 +192,7 @@ def test_set_lr_replies_with_old_and_new_value_read_back():
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-4)
 
 
+@pytest.mark.backends("tensorflow", "jax", "torch")
 def test_lr_of_a_schedule_is_refused_with_the_reason():
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
     code = """
@@ -257,7 +259,8 @@ print(json.dumps(status))"""
     assert status["total_epochs"] == FOR_EVER
     assert status["total_steps"] == FOR_EVER * STEPS
     (info,) = [kajitori.journal()[0]["run"]]
-    assert info["framework"] == f"keras {keras.__version__} ({keras.backend.backend()})"
+    framework = {"tf.keras": f"tf.keras {keras.__version__}"}
+    assert info["framework"] == framework.get(BACKEND, f"keras {keras.__version__} ({BACKEND})")
 
 
 def test_status_is_answered_while_a_callback_holds_the_interpreter():
@@ -418,7 +421,7 @@ def test_a_regular_file_in_place_of_the_fifo_is_one_warning(tmp_path):
     assert path.read_text() == "stop\n"
 
 
-@pytest.mark.backends("tensorflow", "jax")
+@pytest.mark.backends("tensorflow", "jax", "tf.keras")
 @pytest.mark.parametrize("at", [None, 14, 19])
 def test_steps_per_execution(at):
     """Batches come in fours, the last of an epoch is cut: 4, 8, 10."""
@@ -442,8 +445,13 @@ def test_steps_per_execution(at):
     assert int(model.optimizer.iterations) == expected[-1]
 
 
-@pytest.mark.backends("tensorflow")  # its tf.data
-@pytest.mark.parametrize("steps_per_execution", [1, 3])
+@pytest.mark.parametrize(
+    "steps_per_execution",
+    [
+        pytest.param(1, marks=pytest.mark.backends("tensorflow", "tf.keras")),  # its tf.data
+        pytest.param(3, marks=pytest.mark.backends("tensorflow")),
+    ],
+)
 def test_data_of_unknown_length(steps_per_execution):
     import tensorflow as tf
 
@@ -539,7 +547,7 @@ def test_evaluate_and_predict_outside_of_fit():
     assert cb.run.closed
 
 
-@pytest.mark.backends("tensorflow", "torch")  # on JAX Keras wants one
+@pytest.mark.backends("tensorflow", "torch", "tf.keras")  # on JAX Keras wants one
 def test_a_model_without_an_optimizer_of_its_own():
     class Loop(keras.Model):
         def __init__(self):

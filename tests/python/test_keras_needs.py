@@ -105,7 +105,7 @@ def test_a_stop_during_the_first_compilation_is_answered_meanwhile():
     assert guard.batches == 1
 
 
-@pytest.mark.backends("tensorflow", "jax")
+@pytest.mark.backends("tensorflow", "jax", "tf.keras")
 @pytest.mark.parametrize(("sent", "seen"), [(5, 20), (25, 40), (41, 45)])
 def test_steps_per_execution_20_in_an_epoch_of_45(sent, seen):
     """Acts at the next of the steps at which Keras lets anybody in, and knows its true number."""
@@ -172,6 +172,7 @@ def test_set_of_nan(value):
     assert float(model.optimizer.learning_rate) == 0.125
 
 
+@pytest.mark.backends("tensorflow", "jax", "torch")
 def test_set_of_a_scheduled_lr():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 100)
     model = make_model(optimizer=keras.optimizers.SGD(schedule))

@@ -8,6 +8,7 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+from conftest import BACKEND
 from fits import FOR_EVER, STEPS, At, Guard, X, Y, fit, make_model, steering
 from test_keras_fits import Send, settled
 from training import last_json
@@ -19,6 +20,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.usefixtures("fresh_keras"),
 ]
+
+
+WEIGHTS = (
+    ["model.weights.data-00000-of-00001", "model.weights.index", "checkpoint"]
+    if BACKEND == "tf.keras"
+    else ["model.weights.h5"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +76,7 @@ def test_a_second_checkpoint_of_a_step_takes_the_place_of_the_first(tmp_path):
     fit(make_model(), cb, Send("checkpoint", "checkpoint"), epochs=1)
     first, second = results("checkpoint")
     assert first == second
-    assert sorted(os.listdir(first["path"])) == ["model.weights.h5", "state.json"]
+    assert sorted(os.listdir(first["path"])) == sorted([*WEIGHTS, "state.json"])
     assert len(os.listdir(tmp_path / "c")) == 1
 
 
@@ -241,8 +249,8 @@ def test_a_checkpoint_that_is_gone_is_an_error_and_no_fresh_start(tmp_path, monk
         ("state.json", '{"format": 1}'),
         ("state.json", '{"format": 1, "epoch": -1}'),
         ("state.json", None),
-        ("model.weights.h5", "torn"),
-        ("model.weights.h5", None),
+        (WEIGHTS[0], "torn"),
+        (WEIGHTS[0], None),
     ],
 )
 def test_a_damaged_checkpoint_is_an_error_and_no_fresh_start(tmp_path, monkeypatch, file, content):
