@@ -32,7 +32,7 @@ soak:
 	@tools/run-tests --soak
 
 bench:
-	@tools/bootstrap demo
+	@tools/bootstrap test
 	@tools/build
 	@tools/run-bench
 

@@ -11,6 +11,7 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 DEMO = TOP / "tools/demo"
+TRIALS = "12"  # enough for some to be pruned; each loads TensorFlow
 PATIENCE = 900  # seconds until a demo that hangs is a failure
 
 
@@ -40,7 +41,7 @@ def processes_of(folder):
 
 
 def test_the_demo_does_what_it_says(tmp_path):
-    process = start(tmp_path)
+    process = start(tmp_path, KAJITORI_DEMO_TRIALS=TRIALS)
     out, _ = process.communicate(timeout=PATIENCE)
     print(out)
     assert process.returncode == 0

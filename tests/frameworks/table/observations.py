@@ -4,7 +4,6 @@ observed, as names of phrases in cells.toml and literal words. What it cannot te
 no cell has it."""
 
 import os
-import pathlib
 import re
 
 from steered_program import Refused
@@ -34,7 +33,7 @@ def validation(tests, has_begun=False):
 def leaving(did):
     """How the training ended, where it is not by its own way."""
     ending = [] if did["ending"] == "returned" else [f"raises-{did['ending']}"]
-    return ending + ([] if did["end_hooks"] == 1 else [f"end-hooks-{did['end_hooks']}"])
+    return ending + ([] if did["end_hooks"] in (None, 1) else [f"end-hooks-{did['end_hooks']}"])
 
 
 def do(training, *words):
@@ -49,6 +48,12 @@ def do(training, *words):
     return training.end()
 
 
+def names(tags):
+    """Of metrics, as the page shows them."""
+    told = sorted({tag for tag in tags if not re.search(r"runtime|per_second|flos", tag)})
+    return ["`" + "`, `".join(told) + "`"] + ([] if len(told) == len(set(tags)) else ["speeds"])
+
+
 def observe_status(start):
     training = start()
     status = training.kajitori("status")
@@ -60,11 +65,14 @@ def observe_status(start):
 
 
 def observe_metrics(start):
+    """What `kajitori watch` shows, from the gate to the end of the run."""
     training = start()
-    tags = sorted(metric["tag"] for metric in training.kajitori("status")["metrics"])
-    training.go()
+    with training.connect() as client:
+        events = client.events(kinds=["metric"])
+        training.go()
+        seen = list(events)
     training.end()
-    return ["`" + "`, `".join(tags) + "`"]
+    return names([event["tag"] for event in seen])
 
 
 def stopped(did):
@@ -109,10 +117,14 @@ def observe_pause(start):
 
 
 def files(path):
-    """A checkpoint as the page shows it, with N for its step."""
-    assert os.path.exists(path), path
+    """A checkpoint as the page shows it, with N for its step: a folder, a file, or several of one name."""
     name = re.sub(r"\d+", "N", os.path.basename(path))
-    return f"`{name}/`" if os.path.isdir(path) else f"`{name}`"
+    if os.path.exists(path):
+        return f"`{name}/`" if os.path.isdir(path) else f"`{name}`"
+    folder, start = os.path.split(path)
+    found = [one for one in os.listdir(folder) if one.startswith(f"{start}.")]
+    assert found, path
+    return f"`{name}.*`"
 
 
 def observe_checkpoint(start):
@@ -127,9 +139,9 @@ def observe_leave(start):
     training = start()
     did = do(training, "pause", "level=leave")
     left = training.settled("pause")
-    path = pathlib.Path(left["result"]["checkpoint"]["path"])
-    assert path.exists()
-    again = start(gate=("step", 0), checkpoint=str(path))
+    path = left["result"]["checkpoint"]["path"]
+    assert files(path)
+    again = start(gate=("step", 0), checkpoint=path)
     went_on = {WHOLE - GATE: "goes-on-exactly", WHOLE - STEPS: "epoch-anew"}
     steps = len(again.gate["lrs"])
     return [
@@ -173,7 +185,7 @@ def observe_extend(start):
     training = start()
     did = do(training, "extend", "epochs=1")
     training.settled("extend")
-    added = {WHOLE + STEPS: "one-more-epoch"}
+    added = {WHOLE + STEPS: "one-more-epoch", WHOLE + 1: "one-more-iteration"}
     steps = len(did["lrs"])
     return [added.get(steps, f"{steps} steps in all"), *leaving(did)]
 
@@ -183,7 +195,7 @@ def observe_evaluate(start):
     did = do(training, "evaluate")
     record = training.settled("evaluate")
     assert len(did["lrs"]) == WHOLE, "it goes on to its end"
-    return [when(record["step"]), "`" + "`, `".join(sorted(record["result"])) + "`"]
+    return [when(record["step"]), *names(record["result"])]
 
 
 def observe_own_verb(start):

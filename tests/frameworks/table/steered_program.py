@@ -20,6 +20,7 @@ ADAPTERS = {
     "keras-tensorflow": ("", "keras3.py", {"KERAS_BACKEND": "tensorflow"}),
     "keras-jax": ("-backends", "keras3.py", {"KERAS_BACKEND": "jax"}),
     "keras-torch": ("-backends", "keras3.py", {"KERAS_BACKEND": "torch"}),
+    "torch": ("-backends", "torch_loop.py", {}),
 }
 
 
@@ -115,6 +116,10 @@ class Training:
     def send(self, *words):
         """Has a command accepted. What the run refuses later is in the journal."""
         return self.kajitori(*words, "--wait", "accepted")
+
+    def connect(self):
+        """A client of the Python package."""
+        return kajitori.connect(runtime_dir=self.program.folder / "runtime")
 
     def go(self):
         self.program.write("go")

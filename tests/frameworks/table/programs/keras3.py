@@ -18,10 +18,13 @@ class Watch(keras.callbacks.Callback):
         super().__init__()
         self.record = record
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_begin(self, batch, logs=None):
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
-        self.record.step(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        self.lr = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.record.step(self.lr)
 
     def on_test_batch_end(self, batch, logs=None):
         self.record.test()
@@ -36,16 +39,16 @@ class Watch(keras.callbacks.Callback):
 def train(record):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    lr = keras.optimizers.schedules.ExponentialDecay(LR, STEPS * EPOCHS, 1.0)
-    model.compile(
-        keras.optimizers.Adam(lr if record.options.get("schedule") else LR), "mse", metrics=["mae"]
-    )
+    lr = LR
+    if record.options.get("schedule"):
+        lr = keras.optimizers.schedules.ExponentialDecay(LR, STEPS, 0.5)
+    model.compile(keras.optimizers.Adam(lr), "mse", metrics=["mae"])
     steering = SteeringCallback(
         commands={"count": lambda cb: len(record.did["lrs"])},
         checkpoint_dir=record.folder,
         evaluation_data=VALIDATION,
     )
-    history = model.fit(
+    model.fit(
         X,
         Y,
         batch_size=BATCH,
@@ -55,7 +58,6 @@ def train(record):
         validation_batch_size=BATCH,
         callbacks=[Watch(record), steering],
     )
-    record.did["history"] = len(history.epoch)
     record.did["pruned"] = steering.pruned
 
 
