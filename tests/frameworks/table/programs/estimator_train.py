@@ -5,7 +5,6 @@ steps."""
 import numpy as np
 import tensorflow as tf
 from cell_driver import EPOCHS, LR, STEPS, TESTS, serve
-
 from kajitori.tensorflow import SteeringHook
 
 v1 = tf.compat.v1
@@ -41,7 +40,9 @@ class Watch(v1.train.SessionRunHook):
 
     def before_run(self, run_context):
         adam = next(
-            op for op in run_context.session.graph.get_operations() if op.type == "ResourceApplyAdam"
+            op
+            for op in run_context.session.graph.get_operations()
+            if op.type == "ResourceApplyAdam"
         )
         return v1.train.SessionRunArgs(adam.inputs[5])
 

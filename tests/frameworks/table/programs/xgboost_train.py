@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`xgboost.train`: an iteration is a step."""
 
-import json
 import re
 
 import numpy as np
 import xgboost
 from cell_driver import EPOCHS, LR, STEPS, serve
-
 from kajitori.xgboost import SteeringCallback
 
 X = np.random.default_rng(0).normal(size=(80, 4))
@@ -20,7 +18,7 @@ class Watch(xgboost.callback.TrainingCallback):
         self.record = record
 
     def after_iteration(self, model, epoch, evals_log):
-        (rate,) = set(re.findall(r'"learning_rate": "(.*?)"', json.dumps(json.loads(model.save_config()))))
+        (rate,) = set(re.findall(r'"learning_rate":"(.*?)"', model.save_config()))
         self.record.step(rate)
         return False
 
