@@ -20,6 +20,7 @@ ADAPTERS = {
     "keras-tensorflow": ("", "keras3.py", {"KERAS_BACKEND": "tensorflow"}),
     "keras-jax": ("-backends", "keras3.py", {"KERAS_BACKEND": "jax"}),
     "keras-torch": ("-backends", "keras3.py", {"KERAS_BACKEND": "torch"}),
+    "lightning": ("-backends", "lightning_fit.py", {}),
     "torch": ("-backends", "torch_loop.py", {}),
 }
 

@@ -6,6 +6,7 @@ import warnings
 import lightning
 import torch
 from cell_driver import EPOCHS, LR, STEPS, TESTS, serve
+
 from kajitori.lightning import SteeringCallback
 
 torch.set_num_threads(1)
