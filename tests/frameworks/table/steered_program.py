@@ -21,6 +21,7 @@ ADAPTERS = {
     "keras-jax": ("-backends", "keras3.py", {"KERAS_BACKEND": "jax"}),
     "keras-torch": ("-backends", "keras3.py", {"KERAS_BACKEND": "torch"}),
     "lightning": ("-backends", "lightning_fit.py", {}),
+    "transformers": ("-backends", "transformers_train.py", {}),
     "torch": ("-backends", "torch_loop.py", {}),
 }
 

@@ -4,6 +4,7 @@
 import torch
 import transformers
 from cell_driver import EPOCHS, LR, STEPS, TESTS, serve
+
 from kajitori.transformers import SteeringCallback
 
 torch.set_num_threads(1)
