@@ -5,6 +5,7 @@ steps."""
 import numpy as np
 import tensorflow as tf
 from cell_driver import EPOCHS, LR, STEPS, TESTS, serve
+
 from kajitori.tensorflow import SteeringHook
 
 v1 = tf.compat.v1
