@@ -155,6 +155,22 @@ def test_leaving_and_going_on_is_the_training_that_never_left(tmp_path, monkeypa
     assert again.epoch == 2
 
 
+def test_leaving_during_an_evaluation_goes_on_with_the_next_step(tmp_path, monkeypatch):
+    options = {"num_train_epochs": 2, "eval_strategy": "epoch"}
+    whole, _ = train(tmp_path, **options)
+    cb = SteeringCallback()
+    send = Send("pause level=leave", nth=2, hook="on_prediction_step")
+    with pytest.raises(kajitori.Left):
+        train(tmp_path, cb, send, **options)
+    path = kajitori.journal(cb.run.id)[-1]["checkpoint"]["path"]
+    assert path == str(tmp_path / "checkpoint-10")
+    guard = Guard()
+    trainer = make_trainer(tmp_path, guard, SteeringCallback(), **options)
+    trainer.train(resume_from_checkpoint=path)
+    assert (guard.steps, guard.evaluations) == (STEPS, 1)
+    assert same(trainer, whole)
+
+
 def test_a_checkpoint_that_is_gone_is_an_error_and_no_fresh_start(tmp_path, monkeypatch):
     monkeypatch.setenv("KAJITORI_CHECKPOINT", str(tmp_path / "checkpoint-7"))
     cb = SteeringCallback()
