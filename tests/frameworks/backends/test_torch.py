@@ -557,6 +557,15 @@ def test_a_loop_within_with_is_one_of_several():
     assert run.run.closed
 
 
+def test_a_break_out_of_the_epochs_ends_the_run():
+    run = kajitori_torch.Run()
+    for _ in run.epochs(3):
+        for _ in run.steps(range(3)):
+            break
+        break
+    assert (run.run.closed, run.step, run.ending) == (True, 1, None)
+
+
 def test_nothing_of_it_can_be_copied():
     with kajitori_torch.Run() as run:
         for act in (copy.copy, copy.deepcopy, pickle.dumps):
