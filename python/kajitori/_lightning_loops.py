@@ -32,45 +32,51 @@ def package_of(trainer: Any) -> ModuleType:
     raise UnsupportedError(f"{type(trainer).__name__} is no trainer of {' or '.join(PACKAGES)}")
 
 
-@functools.cache
-def _epoch_end_class(package: ModuleType) -> type:
-    class EpochEnd(package.callbacks.EarlyStopping):  # type: ignore[name-defined]
-        """Calls a function at the end of an epoch, behind all other callbacks: those that look at
-        metrics, which are told by their class, come last."""
+def put_last(trainer: Any, callback: Any) -> None:
+    """Has `callback` called behind all others, so that it sees, and saves, what they have done."""
+    trainer.callbacks = [other for other in trainer.callbacks if other is not callback] + [callback]
 
+
+class EpochEnd:
+    """In `on_train_epoch_end`, `call` has a function called at the very end of this epoch. Lightning
+    calls those callbacks last there that look at metrics, which are told by their class, and the
+    module before them. So one of that class is among the trainer's callbacks until its turn has
+    come, and no longer: each callback costs a step some microseconds."""
+
+    def __init__(self) -> None:
+        self._callback: Any = None
+
+    def call(self, trainer: Any, function: Callable[[Any], None]) -> None:
+        def at_end(trainer: Any) -> None:
+            self.take_back(trainer)
+            function(trainer)
+
+        self._callback = _last_class(package_of(trainer))(at_end)
+        put_last(trainer, self._callback)
+
+    def take_back(self, trainer: Any) -> None:
+        if self._callback is not None:
+            trainer.callbacks = [one for one in trainer.callbacks if one is not self._callback]
+            self._callback = None
+
+
+@functools.cache
+def _last_class(package: ModuleType) -> type:
+    class Last(package.callbacks.EarlyStopping):  # type: ignore[name-defined]
         def __init__(self, function: Callable[[Any], None]) -> None:
             super().__init__(monitor="")
             self._function = function
 
-        def setup(self, *args: Any, **kwargs: Any) -> None:
-            pass
-
-        def on_validation_end(self, *args: Any) -> None:
-            pass
-
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
             self._function(trainer)
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            pass
 
         def state_dict(self) -> dict[str, Any]:
             return {}
 
-        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            pass
-
-    return EpochEnd
-
-
-def put_last(trainer: Any, callback: Any, at_epoch_end: Callable[[Any], None]) -> Any:
-    """Has `callback` called behind all others, so that it sees, and saves, what they have done, and
-    `at_epoch_end` at the very end of each epoch. Returns what `take_out` wants."""
-    last = _epoch_end_class(package_of(trainer))(at_epoch_end)
-    others = [other for other in trainer.callbacks if other is not callback]
-    trainer.callbacks = [*others, callback, last]
-    return last
-
-
-def take_out(trainer: Any, callback: Any) -> None:
-    trainer.callbacks = [other for other in trainer.callbacks if other is not callback]
+    return Last
 
 
 class Minimum:
@@ -112,6 +118,19 @@ def can_skip_validation(trainer: Any) -> bool:
 def skip_validation(trainer: Any) -> None:
     """At the end of a batch: the validation that would follow is left out."""
     trainer.fit_loop.epoch_loop._skip_next_val = True
+
+
+def needs_validation(trainer: Any) -> bool:
+    """Whether somebody would end the training by an exception at the end of this epoch, for want of a
+    metric that no validation has given yet."""
+    stopping = package_of(trainer).callbacks.EarlyStopping
+    wanted = [one.monitor for one in trainer.callbacks if isinstance(one, stopping) and one.strict]
+    wanted += [
+        config.monitor
+        for config in trainer.lr_scheduler_configs
+        if config.reduce_on_plateau and config.strict
+    ]
+    return any(monitor not in trainer.callback_metrics for monitor in wanted)
 
 
 def cut_validation(trainer: Any) -> None:
@@ -213,6 +232,12 @@ def validates_within_epochs(trainer: Any) -> bool:
 def steps_as_batches(trainer: Any) -> bool:
     """Whether each batch is one step of an optimizer, in which Lightning counts `max_steps`."""
     return trainer.lightning_module.automatic_optimization and trainer.accumulate_grad_batches == 1
+
+
+def has_rates(optimizer: Any) -> bool:
+    """Not so the one that Lightning puts in where a model has none."""
+    groups = optimizer.param_groups
+    return bool(groups) and all("lr" in group for group in groups)
 
 
 def schedulers(trainer: Any) -> list[Any]:

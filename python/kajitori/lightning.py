@@ -111,7 +111,8 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
     def _forget(self) -> None:
         """What belongs to one fit."""
         self._minimum = loops.Minimum()
-        self._at_end: Any = None  # the callback that comes last at the end of an epoch
+        self._epoch_end = loops.EpochEnd()
+        self._is_fitting = False
         self._offset = 0  # steps of the run that were another fit's
         self._validated: dict[str, Any] = {}  # metrics of the newest validation
         self._extended: dict[str, int] = {}  # limits of the trainer that `extend` has changed
@@ -127,11 +128,12 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage != "fit":
             return
-        if self._at_end is not None:
+        if self._is_fitting:
             raise StateError("this SteeringCallback steers a fit that goes on; give each its own")
         self.trainer = trainer
         self._forget()
-        self._at_end = loops.put_last(trainer, self, self._end_epoch)
+        self._is_fitting = True
+        loops.put_last(trainer, self)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._go_on()
@@ -173,10 +175,9 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
             self._finish()
 
     def _finish(self) -> None:
+        self._is_fitting = False
         self._minimum.restore()
-        if self._at_end is not None:
-            loops.take_out(self.trainer, self._at_end)
-            self._at_end = None
+        self._epoch_end.take_back(self.trainer)
         super()._finish()
 
     # What is to be said about this framework.
@@ -216,7 +217,7 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
         }
 
     def _own_parameters(self) -> list[Param]:
-        optimizers = self.trainer.optimizers
+        optimizers = [one for one in self.trainer.optimizers if loops.has_rates(one)]
         names = {"" if len(optimizers) == 1 else str(k): one for k, one in enumerate(optimizers)}
         counter = Param(
             name="global_step",
@@ -297,11 +298,14 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
             return
         if self.run.begin_step(step):
             self._obey(True)
-            if self._skips_validation():
+            if self._skips_validation() and not loops.needs_validation(trainer):
                 loops.skip_validation(trainer)
         if self._is_report_due():
             self._report(loops.new_metrics(trainer))
         self._look_step = self.run._due
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._epoch_end.call(trainer, self._end_epoch)
 
     def _end_epoch(self, trainer: Any) -> None:
         self._at_epochs_end = True
@@ -341,7 +345,8 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
         state = super().__getstate__()
         for name in ("log", "log_dict"):  # Lightning gives each callback those of the model
             state.pop(name, None)
-        return state | {"trainer": None, "_at_end": None, "_minimum": loops.Minimum()}
+        fresh = {"_is_fitting": False, "_minimum": loops.Minimum(), "_epoch_end": loops.EpochEnd()}
+        return state | {"trainer": None} | fresh
 
 
 class PruningCallback(Pruning, *_BASES):  # type: ignore[misc]
@@ -359,7 +364,7 @@ class PruningCallback(Pruning, *_BASES):  # type: ignore[misc]
 
     def _forget(self) -> None:
         self._minimum = loops.Minimum()
-        self._at_end: Any = None
+        self._epoch_end = loops.EpochEnd()
         self._has_looked = False
 
     def check_pruned(self) -> None:
@@ -369,11 +374,13 @@ class PruningCallback(Pruning, *_BASES):  # type: ignore[misc]
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._forget()
-        self._at_end = loops.put_last(trainer, self, self._look_at_metrics)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        if self._at_end is not None and not trainer.sanity_checking:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._look_at_metrics(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._epoch_end.call(trainer, self._look_at_metrics)
 
     def _look_at_metrics(self, trainer: Any) -> None:
         value = loops.new_metrics(trainer).get(self.metric)
@@ -405,7 +412,7 @@ class PruningCallback(Pruning, *_BASES):  # type: ignore[misc]
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         self._finish(trainer)
-        trainer.callbacks = [other for other in trainer.callbacks if other is not self] + [self]
+        loops.put_last(trainer, self)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """The last of all hooks of callbacks when pruned."""
@@ -418,6 +425,4 @@ class PruningCallback(Pruning, *_BASES):  # type: ignore[misc]
 
     def _finish(self, trainer: Any) -> None:
         self._minimum.restore()
-        if self._at_end is not None:
-            loops.take_out(trainer, self._at_end)
-            self._at_end = None
+        self._epoch_end.take_back(trainer)

@@ -89,6 +89,36 @@ def test_early_stopping_is_asked_as_always_and_does_not_claim_the_stop():
     assert (cb.run.ending, cb.run.should_stop) == (None, False)
 
 
+@pytest.mark.parametrize(("step", "validated"), [(2, 1), (BATCHES + 2, VALIDATION)])
+def test_early_stopping_that_wants_a_metric_does_not_break_a_stop(step, validated):
+    stopping = pl.callbacks.EarlyStopping("val_loss")
+    trainer, _, witness = fit(SteeringCallback(), stopping, Send("stop validate=no", step=step))
+    assert (witness.batches, witness.validated) == (step + 1, validated)
+    assert trainer.state.status == "finished"
+
+
+def test_a_plateau_that_wants_a_metric_does_not_break_a_stop():
+    def configure(parameters):
+        optimizer = torch.optim.SGD(parameters, lr=0.125)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss"},
+        }
+
+    sender = Send("stop validate=no", step=BATCHES - 1)
+    _, _, witness = fit(SteeringCallback(), sender, model=Model(configure))
+    assert (witness.batches, witness.validated) == (BATCHES, 1)
+
+
+def test_a_model_without_an_optimizer():
+    cb = SteeringCallback()
+    sender = Send("set lr=0.5", "stop validate=no", step=2)
+    _, _, witness = fit(cb, sender, model=Model(lambda parameters: None))
+    assert witness.batches == 3
+    assert "lr" in sender.refused["set lr=0.5"]
+
+
 @pytest.mark.parametrize(
     ("options", "batches"),
     [

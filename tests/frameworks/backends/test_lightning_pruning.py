@@ -5,7 +5,7 @@ import lightning.pytorch as pl
 import optuna
 import pytest
 import torch
-from lightning_fits import BATCHES, Model, Witness, fit, loader, trainer_of
+from lightning_fits import BATCHES, Model, Send, Witness, fit, loader, trainer_of
 
 import kajitori
 from kajitori.lightning import PruningCallback, SteeringCallback
@@ -100,6 +100,16 @@ def test_a_mid_epoch_prune_ends_there():
     with pytest.raises(kajitori.TrialPruned):
         fit(witness, PruningCallback(trial, "val_loss"), val_check_interval=3)
     assert witness.batches == 3
+
+
+def test_pruning_and_an_evaluation_at_the_same_end_of_an_epoch():
+    trial = Trial()
+    sender = Send("evaluate at=epoch:0", "set lr=0.5 at=epoch:0", step=0)
+    _, _, witness = fit(
+        PruningCallback(trial, "val_loss"), SteeringCallback(), sender, max_epochs=2
+    )
+    assert list(trial.values) == [0, 1]
+    assert witness.hooks.count("validation_end") == 3
 
 
 def test_optunas_study_knows_a_pruned_trial():
