@@ -24,15 +24,13 @@ from transformers.trainer_utils import SaveStrategy
 from kajitori._errors import UnsupportedError
 
 
-def find(callback: Any) -> transformers.Trainer | None:
-    """The Trainer that is calling `callback` just now."""
+def find() -> transformers.Trainer | None:
+    """The Trainer that is calling its callbacks just now."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_varnames[:1] == ("self",):
             found = frame.f_locals.get("self")
-            if isinstance(found, transformers.Trainer) and any(
-                each is callback for each in found.callback_handler.callbacks
-            ):
+            if isinstance(found, transformers.Trainer):
                 return found
         frame = frame.f_back
     return None
@@ -97,6 +95,7 @@ def save(trainer: Any, folder: str | None) -> str:
             save_only_model=False,
             save_strategy=SaveStrategy.NO,  # else the best model would be looked for here
             save_total_limit=None,
+            push_to_hub=False,  # it would be uploaded from here, later
         ):
             trainer._save_checkpoint(trainer.model, trial)
             written = os.path.join(trainer._get_output_dir(trial), name)

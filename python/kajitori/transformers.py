@@ -131,7 +131,7 @@ class SteeringCallback(Steering, TrainerCallback):
         self.model = kwargs.get("model")
         self.optimizer, self.lr_scheduler = kwargs.get("optimizer"), kwargs.get("lr_scheduler")
         self._loader = kwargs.get("train_dataloader")
-        trainer = _trainer.find(self)
+        trainer = _trainer.find()
         if trainer is not None:
             self._trainer = weakref.ref(trainer)
         self._start()
@@ -303,13 +303,14 @@ class SteeringCallback(Steering, TrainerCallback):
     def _afterwards(self, act: Callable[[], bool]) -> None:
         """`act` says whether an evaluation is to follow."""
         trainer, name = self.trainer, "_maybe_log_save_evaluate"
-        if hasattr(trainer, name):
+        if self._later is None and hasattr(trainer, name):
             self._later = _trainer.Wrapped(trainer, name, functools.partial(self._act, act))
-        elif act():
+        elif act():  # a loop of its own, that has not come there since the last time
             self.control.should_evaluate = True
 
     def _act(self, act: Callable[[], bool], original: Any, *args: Any, **kwargs: Any) -> None:
-        self._later.undo()
+        later, self._later = self._later, None
+        later.undo()
         original(*args, **kwargs)
         if act():
             self.control.should_evaluate = True
@@ -415,7 +416,7 @@ class PruningCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._undo()
-        trainer = _trainer.find(self)
+        trainer = _trainer.find()
         if hasattr(trainer, "_finalize_training"):
             self._end = _trainer.Wrapped(trainer, "_finalize_training", self._finalize)
         if args.world_size > 1 and args.process_index == 0:

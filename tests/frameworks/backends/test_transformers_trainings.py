@@ -239,6 +239,46 @@ def test_a_trainer_that_is_none_of_transformers(tmp_path):
     assert "no transformers.Trainer" in send.refused["checkpoint"]
 
 
+class Loop(transformers.Trainer):
+    """With a loop of its own, which leaves things out."""
+
+    def _maybe_log_save_evaluate(self, *args, **kwargs):
+        raise AssertionError("not called")
+
+    def train(self):
+        handler, state, control = self.callback_handler, self.state, self.control
+        state.max_steps = 50
+        handler.on_train_begin(self.args, state, control)
+        while state.global_step < 50 and not control.should_training_stop:
+            state.global_step += 1
+            handler.on_step_end(self.args, state, control)
+        handler.on_train_end(self.args, state, control)
+
+
+def test_a_subclass_with_a_loop_of_its_own(tmp_path):
+    trainer = make_trainer(tmp_path, SteeringCallback(), Send("stop at=step:9"), kind=Loop)
+    trainer.train()
+    assert trainer.state.global_step == 9
+
+
+def test_a_callback_inside_of_another_one(tmp_path):
+    """As programs do that bundle their callbacks: the Trainer is found all the same."""
+    inner = SteeringCallback()
+
+    class Bundle(transformers.TrainerCallback):
+        def on_train_begin(self, *args, **kwargs):
+            inner.on_train_begin(*args, **kwargs)
+
+        def on_step_end(self, *args, **kwargs):
+            inner.on_step_end(*args, **kwargs)
+
+        def on_train_end(self, *args, **kwargs):
+            inner.on_train_end(*args, **kwargs)
+
+    train(tmp_path, Send("checkpoint", "stop"), Bundle())
+    assert results("checkpoint") == [{"path": str(tmp_path / "checkpoint-3")}]
+
+
 def test_without_the_framework_one_line_says_what_to_install():
     code = """
         import sys

@@ -96,7 +96,15 @@ class Send(In):
                     self.refused[line] = str(error)
 
 
-def make_trainer(folder, *callbacks, model=None, optimizers=(None, None), data=DATA, **options):
+def make_trainer(
+    folder,
+    *callbacks,
+    model=None,
+    optimizers=(None, None),
+    data=DATA,
+    kind=transformers.Trainer,
+    **options,
+):
     """`Send` sees a step before the steering callback does."""
     order = sorted(callbacks, key=lambda callback: isinstance(callback, SteeringCallback))
     if not {"max_steps", "num_train_epochs"} & set(options):
@@ -117,7 +125,7 @@ def make_trainer(folder, *callbacks, model=None, optimizers=(None, None), data=D
         }
         | options,
     )
-    return transformers.Trainer(
+    return kind(
         model or Network(),
         args,
         train_dataset=data,
