@@ -11,6 +11,10 @@
  * framework's hook of any name: after_iteration = StepGate.next_step. Its on_train_batch_end does
  * the same for Keras, which says the number of the batch. It never gives up the interpreter's lock
  * and never calls into the library.
+ *
+ * An iteration of boosting is a step and an epoch: with _counts_epochs next_step publishes both.
+ * And with a list as _kept it appends the attribute _kept_name of its first argument to it, for a
+ * look that comes later.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -27,6 +31,9 @@ typedef struct step_gate {
     long long next;                  /* next_step: step that begins with the next call */
     long long look_step;             /* the first that is looked at */
     long long look_ns;               /* by the monotonic clock, from then on the next one is */
+    PyObject *kept;                  /* next_step: list for what is kept of each step; or NULL */
+    PyObject *kept_name;             /* an attribute of its first argument */
+    char counts_epochs;              /* next_step: a step is an epoch, too */
     Py_buffer memory;
 } step_gate;
 
@@ -120,13 +127,25 @@ static PyObject *look(PyObject *self, long long step, PyObject *const *args, Py_
     return result;
 }
 
+static int keep(const step_gate *gate, PyObject *thing)
+{
+    PyObject *value = PyObject_GetAttr(thing, gate->kept_name);
+    int r = value ? PyList_Append(gate->kept, value) : -1;
+    Py_XDECREF(value);
+    return r;
+}
+
 static PyObject *next_step(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     step_gate *gate = (step_gate *)self;
     long long step = gate->next++;
+    if (gate->kept && gate->kept != Py_None && n > 0 && keep(gate, args[0]) < 0)
+        return NULL;
     if (!is_idle(gate, step))
         return look(self, step, args, n, names);
     __atomic_store_n(&gate->cell->step, step, __ATOMIC_RELAXED);
+    if (gate->counts_epochs)
+        __atomic_store_n(&gate->cell->epoch, step, __ATOMIC_RELAXED);
     Py_RETURN_NONE;
 }
 
@@ -160,6 +179,8 @@ static void dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
     Py_XDECREF(close_gate(self, NULL));
+    Py_CLEAR(((step_gate *)self)->kept);
+    Py_CLEAR(((step_gate *)self)->kept_name);
     free_object(self);
     Py_DECREF(type);
 }
@@ -174,11 +195,15 @@ static PyMethodDef methods[] = {
     {"_close_gate", close_gate, METH_NOARGS, "From now on each step is looked at."},
     {NULL, NULL, 0, NULL}};
 
-static PyMemberDef members[] = {{"_gate_offset", T_LONGLONG, offsetof(step_gate, offset), 0, NULL},
-                                {"_next_step", T_LONGLONG, offsetof(step_gate, next), 0, NULL},
-                                {"_look_step", T_LONGLONG, offsetof(step_gate, look_step), 0, NULL},
-                                {"_look_ns", T_LONGLONG, offsetof(step_gate, look_ns), 0, NULL},
-                                {NULL, 0, 0, 0, NULL}};
+static PyMemberDef members[] = {
+    {"_gate_offset", T_LONGLONG, offsetof(step_gate, offset), 0, NULL},
+    {"_next_step", T_LONGLONG, offsetof(step_gate, next), 0, NULL},
+    {"_look_step", T_LONGLONG, offsetof(step_gate, look_step), 0, NULL},
+    {"_look_ns", T_LONGLONG, offsetof(step_gate, look_ns), 0, NULL},
+    {"_kept", T_OBJECT, offsetof(step_gate, kept), 0, NULL},
+    {"_kept_name", T_OBJECT, offsetof(step_gate, kept_name), 0, NULL},
+    {"_counts_epochs", T_BOOL, offsetof(step_gate, counts_epochs), 0, NULL},
+    {NULL, 0, 0, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},
                               {Py_tp_methods, methods},

@@ -329,15 +329,18 @@ KJ_API int kj_call_set_result(kj_call *call, const char *json, kj_error *err);
  *
  *     cell->step = step; if (cell->pending || step >= cell->due_step) kj_run_begin_step(run, step);
  *
- * It may keep due_step between two safe points in C: when it becomes smaller, pending is set.
+ * Where a step is an epoch, too, as an iteration of boosting is, and nothing else is to be done at
+ * its end, it may leave out kj_run_end_epoch(run, epoch) while epoch < due_epoch. It may keep
+ * due_step and due_epoch between two safe points in C: when one becomes smaller, pending is set.
  */
 typedef struct kj_run_cell {
     uint32_t pending;  /* nonzero: something is to be done at the next safe point; read only */
     uint32_t reserved; /* written by the library */
     int64_t step;  /* newest step begun, -1 before the first; written by the training thread only */
     int64_t epoch; /* newest epoch begun, -1 before the first; likewise */
-    int64_t due_step; /* smallest step for which something is scheduled, INT64_MAX for none; read
-                         only */
+    int64_t due_step;  /* smallest step for which something is scheduled, INT64_MAX for none; read
+                          only */
+    int64_t due_epoch; /* smallest epoch for whose end something is scheduled, likewise */
 } kj_run_cell;
 
 KJ_API kj_run_cell *kj_run_get_cell(kj_run *run);

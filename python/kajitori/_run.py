@@ -58,6 +58,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _STEP = ffi.offsetof("kj_run_cell", "step") // 8
 _EPOCH = ffi.offsetof("kj_run_cell", "epoch") // 8
 _DUE_STEP = ffi.offsetof("kj_run_cell", "due_step") // 8
+_DUE_EPOCH = ffi.offsetof("kj_run_cell", "due_epoch") // 8
 _CELL_SIZE = ffi.sizeof("kj_run_cell")
 
 
@@ -84,7 +85,7 @@ def _dead_cell() -> memoryview:
     """Stands in for the shared struct once the run is closed: nothing is ever due."""
     cell = memoryview(bytearray(_CELL_SIZE)).cast("q")
     cell[_STEP] = cell[_EPOCH] = -1
-    cell[_DUE_STEP] = 2**63 - 1
+    cell[_DUE_STEP] = cell[_DUE_EPOCH] = 2**63 - 1
     return cell
 
 
@@ -377,6 +378,11 @@ class Run:
         """Publishes the counters where a framework could not obey: no safe point."""
         self._cell[_STEP] = step
         self._cell[_EPOCH] = epoch
+
+    @property
+    def _due_epoch(self) -> int:
+        """The smallest epoch for whose end something is scheduled."""
+        return self._cell[_DUE_EPOCH]
 
     @property
     def id(self) -> str:

@@ -17,10 +17,11 @@ import functools
 import os
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from kajitori._errors import ArgumentError, ChannelWarning, UnsupportedError
+from kajitori._errors import ArgumentError, ChannelWarning, StateError, UnsupportedError
 from kajitori._run import Run
 from kajitori._step_gate import StepGate
 from kajitori._values import Arg, Param
@@ -74,6 +75,7 @@ class Steering(StepGate):
         self._parameters = _parameters(parameters or {})
         self._training = False
         self._phase = ""
+        self._end: weakref.ref[Any] | None = None
 
     @property
     def step(self) -> int:
@@ -164,6 +166,19 @@ class Steering(StepGate):
         if self._owns_run and self.run is not None:
             self.run.close()
 
+    def _finish_with(self, thing: Any) -> None:
+        """Has the run end when `thing` is collected: something that lives as long as the framework's
+        own call, where callbacks are not told that it has ended, or that an exception ended it."""
+        me, run = weakref.ref(self), self.run
+
+        def end(_: Any) -> None:
+            steering = me()
+            if steering is not None and steering.run is run:
+                with contextlib.suppress(StateError):  # it is inside of a callback of its own
+                    steering._finish()
+
+        self._end = weakref.ref(thing, end)
+
     def _set_phase(self, phase: str) -> None:
         """What the training does from now on, for status: train, validation, …"""
         self._phase = phase
@@ -178,12 +193,13 @@ class Steering(StepGate):
         finally:
             self.run.set_phase(self._phase)
 
-    def _report(self, metrics: Mapping[str, Any] | None) -> None:
-        """Reports metrics, by the framework's own names, at the newest step. What is no scalar, or
+    def _report(self, metrics: Mapping[str, Any] | None, step: int | None = None) -> None:
+        """Reports metrics, by the framework's own names, at `step` [the newest]. What is no scalar, or
         has a name that none can have, is left out."""
+        step = self.run.step if step is None else step
         for tag, value in (metrics or {}).items():
             with contextlib.suppress(TypeError, ValueError):
-                self.run.report(tag, self.run.step, value)
+                self.run.report(tag, step, value)
 
     def _is_report_due(self) -> bool:
         """Whether metrics of a step are wanted, which is at most every REPORT_SECONDS; the gate opens
@@ -253,7 +269,7 @@ class Steering(StepGate):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is for another training: it has no part in a run that this one has opened."""
-        state = vars(self) | {"_training": False}
+        state = vars(self) | {"_training": False, "_end": None}
         return state | {"run": None} if self._owns_run else state
 
 

@@ -24,7 +24,7 @@ static void make_deaf(kj_run *run)
 {
     run->forked = true;
     run->cell.pending = 0;
-    run->cell.due_step = INT64_MAX;
+    run->cell.due_step = run->cell.due_epoch = INT64_MAX;
     kji_signals_forked(run);
     kji_closep(&run->wake_fd);
     kji_journal_close_fds(&run->journal);

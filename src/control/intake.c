@@ -49,8 +49,11 @@ static void note_due(kj_run *run, const kji_command *command)
 {
     if (command->at.kind == KJI_AT_NOW)
         kji_run_pend(run, KJI_PENDING_COMMAND);
-    else if (command->at.kind == KJI_AT_STEP && command->at.n < run->cell.due_step) {
-        __atomic_store_n(&run->cell.due_step, command->at.n, __ATOMIC_RELAXED);
+    int64_t *due = command->at.kind == KJI_AT_NOW    ? NULL
+                   : command->at.kind == KJI_AT_STEP ? &run->cell.due_step
+                                                     : &run->cell.due_epoch;
+    if (due && command->at.n < *due) {
+        __atomic_store_n(due, command->at.n, __ATOMIC_RELAXED);
         kji_run_pend(run, KJI_PENDING_DUE);
     }
 }

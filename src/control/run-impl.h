@@ -33,7 +33,7 @@ enum {
     KJI_PENDING_STOPPED = 16,  /* an ending was applied: for ever, so that every poll returns it */
     KJI_PENDING_DOORS = 32,    /* without a helper thread, for ever: the doors are served here */
     KJI_PENDING_SCHEDULE = 64, /* a schedule is to be taken in */
-    KJI_PENDING_DUE = 128,     /* due_step became smaller since the last safe point */
+    KJI_PENDING_DUE = 128,     /* due_step or due_epoch became smaller since the last safe point */
     KJI_PENDING_FIRST_STEP = 256 /* the first step is to be known */
 };
 
@@ -179,7 +179,7 @@ void kji_run_log_warnings(kj_run *run);
 int kji_run_visit(kj_run *run, kji_place place);
 /* Wakes the training thread out of a pause, to look anew. */
 void kji_run_wake_training(kj_run *run);
-/* Works out cell.pending and cell.due_step anew. Lock held. */
+/* Works out cell.pending, cell.due_step and cell.due_epoch anew. Lock held. */
 void kji_run_update_due(kj_run *run);
 /* The training was seen at a safe point. Lock held. */
 void kji_run_moved(kj_run *run);

@@ -76,7 +76,7 @@ static kj_run *new_run(const kj_run_options *options)
     kji_helper_init(&run->helper, run);
     kji_feed_init(&run->feed);
     run->cell.step = run->cell.epoch = -1;
-    run->cell.due_step = INT64_MAX;
+    run->cell.due_step = run->cell.due_epoch = INT64_MAX;
     run->moved_step = -1;
     run->stop_validate = -1;
     run->wake_fd = -1;

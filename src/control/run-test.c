@@ -608,6 +608,28 @@ static void test_a_smaller_due_step_is_pending(void **state)
     assert_int_equal(cell->due_step, 5);
 }
 
+/* For bindings that leave out the ends of epochs at which nothing is to be done. */
+static void test_the_epoch_that_is_due_is_told(void **state)
+{
+    (void)state;
+    kj_run_cell *cell = kj_run_get_cell(fix.run);
+    assert_true(cell->due_epoch == INT64_MAX);
+    kj_run_begin_epoch(fix.run, 3);
+    expect_state("tick at=epoch:7", "scheduled");
+    assert_int_not_equal(cell->pending, 0);
+    kj_run_begin_step(fix.run, 3);
+    assert_int_equal(cell->pending, 0);
+    assert_int_equal(cell->due_epoch, 7);
+    expect_state("tick at=epoch:9", "scheduled");
+    assert_int_equal(cell->pending, 0);
+    expect_state("stop at=epoch", "scheduled");
+    assert_int_not_equal(cell->pending, 0);
+    assert_int_equal(cell->due_epoch, 3);
+    assert_true(cell->due_step == INT64_MAX);
+    assert_int_equal(kj_run_end_epoch(fix.run, 3), KJ_RUN_STOP);
+    assert_true(cell->due_epoch > 3);
+}
+
 static void test_a_remark_of_the_program(void **state)
 {
     (void)state;
@@ -669,6 +691,7 @@ int main(void)
         TEST(test_a_locale_with_a_decimal_comma_changes_nothing),
         TEST(test_any_thread_may_ask),
         TEST(test_a_smaller_due_step_is_pending),
+        TEST(test_the_epoch_that_is_due_is_told),
         TEST(test_a_remark_of_the_program),
         TEST(test_bad_registrations),
     };

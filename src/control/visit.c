@@ -27,15 +27,18 @@ void kji_run_moved(kj_run *run)
 
 void kji_run_update_due(kj_run *run)
 {
-    int64_t due_step = INT64_MAX;
+    int64_t due_step = INT64_MAX, due_epoch = INT64_MAX;
     bool now = run->paused && !kji_run_is_stopping(run);
     for (const kji_command *command = run->queue; command; command = command->next) {
         if (command->at.kind == KJI_AT_NOW)
             now = true;
-        else if (command->at.kind == KJI_AT_STEP && command->at.n < due_step)
-            due_step = command->at.n;
+        else if (command->at.kind == KJI_AT_STEP)
+            due_step = command->at.n < due_step ? command->at.n : due_step;
+        else if (command->at.n < due_epoch)
+            due_epoch = command->at.n;
     }
     __atomic_store_n(&run->cell.due_step, due_step, __ATOMIC_RELAXED);
+    __atomic_store_n(&run->cell.due_epoch, due_epoch, __ATOMIC_RELAXED);
     if (now)
         kji_run_pend(run, KJI_PENDING_COMMAND);
     else

@@ -182,3 +182,18 @@ def test_an_exception_of_a_look_is_the_hook_s(run):
         counter.next_step()
     with pytest.raises(TypeError):
         counter.next_step("more than it takes")
+
+
+def test_what_is_kept_for_a_later_look_and_a_step_that_is_an_epoch_too(run):
+    counter = Counter()
+    run._open_gate(counter)
+    counter._look_step, counter._look_ns, counter._next_step = FAR, FAR, 7
+    counter._counts_epochs, counter._kept, counter._kept_name = True, [], "real"
+    assert [counter.next_step(number, 0) for number in (1.5, 2, True)] == [None] * 3
+    assert counter._kept == [1.5, 2, 1]
+    with pytest.raises(AttributeError):
+        counter.next_step("d")
+    assert (run.step, run.epoch) == (9, 9)
+    counter._counts_epochs, counter._kept = False, None
+    assert counter.next_step("d") is None
+    assert (run.step, run.epoch) == (11, 9)
