@@ -34,9 +34,7 @@ def test_the_others_have_seen_the_iteration_when_the_trial_is_pruned(at):
     trial, history = StubTrial(prune_at=at), {}
     cb, witness = SteeringCallback(), Witness()
     with pytest.raises(kajitori.TrialPruned, match=f"at step {at}, with {LOSS} = "):
-        train(
-            PruningCallback(trial, LOSS), cb, witness, lightgbm.record_evaluation(history)
-        )
+        train(PruningCallback(trial, LOSS), cb, witness, lightgbm.record_evaluation(history))
     assert witness.iterations == at + 1
     assert len(history["valid_0"][LOSS]) == at + 1
     assert trial.asked == at + 1
@@ -45,7 +43,7 @@ def test_the_others_have_seen_the_iteration_when_the_trial_is_pruned(at):
 
 
 def test_a_metric_that_is_not_evaluated_is_named_with_those_that_are():
-    with pytest.raises(kajitori.ArgumentError, match="nonsense of valid_0 is not.*valid_0 binary"):
+    with pytest.raises(kajitori.ArgumentError, match=r"nonsense of valid_0 is not.*valid_0 binary"):
         train(PruningCallback(StubTrial(), "nonsense"))
     with pytest.raises(kajitori.ArgumentError, match="no valid_sets"):
         train(PruningCallback(StubTrial(), LOSS), valid=())
