@@ -6,6 +6,7 @@ import re
 import lightgbm
 import numpy as np
 from cell_driver import EPOCHS, LR, STEPS, serve
+
 from kajitori.lightgbm import SteeringCallback
 
 X = np.random.default_rng(0).normal(size=(80, 4))

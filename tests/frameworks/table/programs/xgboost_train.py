@@ -6,6 +6,7 @@ import re
 import numpy as np
 import xgboost
 from cell_driver import EPOCHS, LR, STEPS, serve
+
 from kajitori.xgboost import SteeringCallback
 
 X = np.random.default_rng(0).normal(size=(80, 4))
