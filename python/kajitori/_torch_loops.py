@@ -102,20 +102,28 @@ class Place:
         self._since = random_state()
 
     def state(self, step: int) -> dict[str, int]:
+        behind = self._behind if self._is_at_checkpoint(step) else None
         is_inside = self._begin is not None
+        batch = self._passed + (step - self._first) * self._size if is_inside else 0
         return {
             "step": step,
             "epoch": self._epoch,
-            "loop": self._loop,
-            "batch": self._passed + (step - self._first) * self._size if is_inside else 0,
+            "loop": behind["loop"] if behind else self._loop,
+            "batch": behind["batch"] if behind else batch,
             "extended": self._extended,
         }
 
-    def random_states(self) -> dict[str, Any]:
+    def random_states(self, step: int) -> Mapping[str, Any]:
+        if self._is_at_checkpoint(step):
+            return self._randoms
         if self._begin is not None:
             return {"now": random_state(), "loop": self._begin}
         now = self._since or random_state()  # what stands behind the last loop runs anew
         return {"now": now, "loop": now}
+
+    def _is_at_checkpoint(self, step: int) -> bool:
+        """Nothing has been trained since, and the place is still to be got to."""
+        return bool(self._behind) and step == self._behind["step"]
 
 
 class Epochs:

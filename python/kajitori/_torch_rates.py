@@ -53,30 +53,32 @@ def parameters(optimizers: Mapping[str, Optimizer], schedulers: Iterable[Any] = 
     """`lr` for all groups; beside it, where there are several, `lr.NAME` for each optimizer and `lr.0`
     or `lr.NAME.0` for each of its groups. `optimizers` has the name "" for an only one."""
     known = tuple(schedulers)
-    every = [(optimizer, k) for optimizer in optimizers.values() for k in _indices(optimizer)]
-    found = [_param("lr", every, known, "learning rate")] if every else []
+    found = []
+    if optimizers:
+        found.append(_param("lr", tuple(optimizers.values()), known, "learning rate"))
     for name, optimizer in optimizers.items():
         of = f"lr.{name}" if name else "lr"
-        groups = [(optimizer, k) for k in _indices(optimizer)]
         if name and len(optimizers) > 1:
-            found.append(_param(of, groups, known, f"learning rate of {name}"))
-        if len(groups) > 1:
-            found += [
-                _param(f"{of}.{k}", [group], known, f"learning rate of parameter group {k}")
-                for k, group in enumerate(groups)
-            ]
+            found.append(_param(of, (optimizer,), known, f"learning rate of {name}"))
+        n = len(optimizer.param_groups)
+        for k in range(n if n > 1 else 0):
+            help = f"learning rate of parameter group {k}"
+            found.append(_param(f"{of}.{k}", (optimizer,), known, help, k))
     return found
 
 
-def _indices(optimizer: Optimizer) -> range:
-    return range(len(optimizer.param_groups))
+def _param(
+    name: str, optimizers: tuple, known: tuple, help: str, group: int | None = None
+) -> Param:
+    def groups() -> list[tuple[Optimizer, int]]:
+        """All that there are now, or the one."""
+        indices = range(group, group + 1) if group is not None else None
+        return [(o, k) for o in optimizers for k in indices or range(len(o.param_groups))]
 
-
-def _param(name: str, groups: list[tuple[Optimizer, int]], known: tuple, help: str) -> Param:
     def set(value: float) -> None:
-        set_rate(groups, value, known)
+        set_rate(groups(), value, known)
 
-    return Param(name=name, get=lambda: get_rate(*groups[0]), set=set, min=0, help=help)
+    return Param(name=name, get=lambda: get_rate(*groups()[0]), set=set, min=0, help=help)
 
 
 def get_rate(optimizer: Optimizer, index: int = 0) -> float:

@@ -86,7 +86,7 @@ class Run(Steering):
         checkpoint_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(fifo, run, commands, parameters, name, checkpoint_dir)
-        self._optimizers = _named(optimizer)
+        self._optimizers = {name: _bare(one) for name, one in _named(optimizer).items()}
         self._models = _named(model)
         self._schedulers = _named(scheduler)
         self._parts = {
@@ -323,8 +323,8 @@ class Run(Steering):
         for optimizer in self._optimizers.values():
             self._check_schedulers(optimizer)
         with self._in_phase("checkpoint"):
-            place = self._place.state(self._next_step - 1)
-            randoms = self._place.random_states()
+            step = self._next_step - 1
+            place, randoms = self._place.state(step), self._place.random_states(step)
             path = _torch_checkpoint.save(self._checkpoint_dir, self._parts, place, randoms)
         return {"path": path}
 
@@ -375,6 +375,13 @@ def _named(given: Any) -> dict[str, Any]:
     if isinstance(given, (list, tuple)):
         return {str(k): one for k, one in enumerate(given)} if len(given) > 1 else {"": given[0]}
     return {"": given}
+
+
+def _bare(optimizer: Any) -> Any:
+    """The one within what libraries wrap around it (`accelerate`)."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    return optimizer
 
 
 def _parts(kind: str, named: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pickle
 import sys
 import threading
 
+import accelerate
 import pytest
 import torch
 from torch_training import STEPS, Training, X, Y, make_loader, refusal, results, send, settled
@@ -346,6 +347,20 @@ def test_a_compiled_step_is_counted_and_its_rate_set():
             assert not run.should_stop
     assert seen == [False] * 3 + [True] * 3
     assert run.step == 6
+
+
+def test_an_optimizer_that_a_library_has_wrapped():
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+    wrapped = accelerate.Accelerator(cpu=True).prepare(optimizer)
+    with kajitori_torch.Run(wrapped) as run:
+        for k in range(3):
+            model(X).sum().backward()
+            wrapped.step()
+            if k == 0:
+                send("set lr=0.5")
+            assert not run.should_stop
+    assert (run.step, optimizer.param_groups[0]["lr"]) == (3, 0.5)
 
 
 # Validation

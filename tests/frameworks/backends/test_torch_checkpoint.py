@@ -172,6 +172,25 @@ def test_leaving_and_going_on_is_the_training_that_never_left(
     )
 
 
+def test_leaving_again_before_a_step(tmp_path, monkeypatch):
+    """The place that was still to be got to is that of the new checkpoint, too."""
+    whole = alone(loader=noisy_loader())
+    random.seed(0)
+    np.random.seed(0)
+    path = leave(tmp_path, "pause level=leave", loader=noisy_loader())
+    place = state_of(path)
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", path)
+    t = Training(schedule=cosine, checkpoint_dir=tmp_path, seed=3)
+    send("pause level=leave")
+    with pytest.raises(kajitori.Left):
+        t.train(4, loader=noisy_loader())
+    assert t.bodies == []
+    assert state_of(path) == place
+    kajitori_torch._taken_up.clear()
+    t = go_on(monkeypatch, tmp_path, path, loader=noisy_loader())
+    torch.testing.assert_close(t.weights(), whole.weights(), rtol=0, atol=0)
+
+
 def test_a_rate_that_was_set_and_epochs_that_were_added_go_on(tmp_path, monkeypatch):
     path = leave(tmp_path, ("set lr=0.5", "extend epochs=1", "pause level=leave at=epoch"))
     t = go_on(monkeypatch, tmp_path, path)

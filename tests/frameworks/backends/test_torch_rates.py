@@ -161,6 +161,14 @@ def test_groups_keep_their_ratio_and_have_parameters_of_their_own():
     assert [params[name].get() for name in params] == [0.5, 0.5, 0.125]
 
 
+def test_a_group_that_comes_later_has_part_in_it():
+    optimizer = make_optimizer()
+    lr = rates.parameters({"": optimizer})[0]
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))], "lr": 0.5})
+    lr.set(0.25)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.125, 1.0]
+
+
 def test_several_optimizers():
     generator, critic = make_optimizer(), torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], 0.5)
     found = rates.parameters({"generator": generator, "critic": critic})
