@@ -54,6 +54,7 @@ _NO_TRAINING: dict[str, Any] = {
     "_loader": None,
     "_trainer": None,  # a weak reference
     "_skipping": None,  # while the rest of an evaluation is passed over
+    "_is_predicting": False,
     "_is_answering": False,  # an evaluation that a sender asked for is going on
     "_later": None,  # what is done once the Trainer has logged, evaluated and saved
     "_can_go_on": False,  # the Trainer's own end of the training can be taken back
@@ -143,6 +144,7 @@ class SteeringCallback(Steering, TrainerCallback):
         for name, function in (
             ("_run_epoch", self._run_epoch),
             ("_finalize_training", self._finalize),
+            ("predict", self._predict),
         ):
             if hasattr(trainer, name):
                 self._wrapped.append(_trainer.Wrapped(trainer, name, function))
@@ -266,6 +268,14 @@ class SteeringCallback(Steering, TrainerCallback):
         with _trainer.changed(self.args, save_total_limit=None):
             return original(*args, **kwargs)
 
+    def _predict(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """By a callback or an own verb: predictions are no validation, and stay whole."""
+        before, self._is_predicting = self._is_predicting, True
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._is_predicting = before
+
     def _own_parameters(self) -> list[Param]:
         """`lr` for all groups of the optimizer's parameters, `lr.0`, `lr.1`, … for each."""
         schedule = self.lr_scheduler
@@ -346,7 +356,7 @@ class SteeringCallback(Steering, TrainerCallback):
         self._can_go_on = False
         if self.run.poll():
             control.should_training_stop = True
-            if self._skips_validation():
+            if self._skips_validation() and not self._is_predicting:
                 self._skip()
 
     def _skip(self) -> None:
@@ -369,7 +379,6 @@ class SteeringCallback(Steering, TrainerCallback):
 
     def on_predict(self, args: Any, state: Any, control: Any, *rest: Any, **kwargs: Any) -> None:
         if self._training:
-            self._end_skipping()
             self._set_phase("train")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:

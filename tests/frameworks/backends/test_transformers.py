@@ -152,6 +152,8 @@ def test_set_lr_is_read_back_and_acts_on_every_group(tmp_path):
     assert [(line["old"], line["new"]) for line in applied()] == [({"lr": 0.125}, {"lr": 0.5})]
     groups = trainer.optimizer.param_groups
     assert [group["lr"] for group in groups] == [0.5, 0.5]
+    trainer, _ = train(tmp_path, cb, Send("set lr.1=0.25"), max_steps=5)
+    assert [group["lr"] for group in trainer.optimizer.param_groups] == [0.125, 0.25]
 
 
 @pytest.mark.parametrize(

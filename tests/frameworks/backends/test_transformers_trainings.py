@@ -92,6 +92,19 @@ def test_predict_and_evaluate_inside_of_train(tmp_path):
     assert results("look")[0] > 0
 
 
+def test_a_stop_leaves_predictions_whole(tmp_path):
+    seen = []
+    cb = SteeringCallback(skip_validation=True)
+    trainer = make_trainer(tmp_path, Send("stop"), cb, num_train_epochs=1)
+    trainer.add_callback(In(lambda: seen.append(trainer.predict(EVALUATION).predictions), nth=3))
+    callbacks = trainer.callback_handler.callbacks
+    callbacks.append(callbacks.pop(callbacks.index(cb)))
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert len(seen[0]) == len(EVALUATION)
+    assert "predict" not in vars(trainer)
+
+
 class Fails(transformers.TrainerCallback):
     def __init__(self, hook):
         setattr(self, hook, self._fail)
