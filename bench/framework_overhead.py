@@ -23,6 +23,13 @@ ADAPTERS = {
     "keras, tensorflow": ("", "keras_fit.py", {"KERAS_BACKEND": "tensorflow"}),
     "keras, jax": ("-backends", "keras_fit.py", {"KERAS_BACKEND": "jax"}),
     "keras, torch": ("-backends", "keras_fit.py", {"KERAS_BACKEND": "torch"}),
+    "tf.keras": ("-estimator", "keras_fit.py", {}),
+    "estimator": ("-estimator", "estimator_train.py", {}),
+    "torch": ("-backends", "torch_loop.py", {}),
+    "lightning": ("-backends", "lightning_fit.py", {}),
+    "transformers": ("-backends", "transformers_train.py", {}),
+    "xgboost": ("-trees", "xgboost_train.py", {}),
+    "lightgbm": ("-trees", "lightgbm_train.py", {}),
 }
 
 

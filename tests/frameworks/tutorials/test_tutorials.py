@@ -17,7 +17,7 @@ PATIENCE_S = 400
 # A reader waits some seconds until the training has begun.
 WAIT = "until kajitori get lr >/dev/null 2>&1; do kill -0 $! || exit 9; done\n"
 TRAP = "trap 'kill $(jobs -p) 2>/dev/null || :' EXIT\n"  # what still runs would hold our pipe
-PAGES = ["tutorial-steer-keras"]
+PAGES = ["tutorial-steer-keras", "tutorial-prune-estimator"]
 
 
 def blocks(page):
@@ -68,7 +68,7 @@ def test_both_languages_have_the_same_code(page):
     assert blocks(f"{page}.md") == blocks(f"{page}.ja.md")
 
 
-@pytest.mark.parametrize("environment", [".venv"])
+@pytest.mark.parametrize("environment", [".venv", ".venv-estimator"])
 def test_steering_keras(tmp_path, environment):
     output = bash(lay_out("tutorial-steer-keras.md", tmp_path), tmp_path, environment)
     assert re.search(r"^lr is 0\.001 from step \d+ on$", output, flags=re.M), output
@@ -78,3 +78,13 @@ def test_steering_keras(tmp_path, environment):
     assert (tmp_path / "later.keras").exists()
     verbs = [line["verb"] for line in kajitori.journal() if line.get("state") == "applied"]
     assert verbs == ["set", "save", "set", "set", "save", "stop"]
+
+
+def test_pruning_an_estimator(tmp_path):
+    output = bash(lay_out("tutorial-prune-estimator.md", tmp_path), tmp_path, ".venv-estimator")
+    assert re.search(r"^2 passed", output, flags=re.M), output
+    trials = re.findall(
+        r"^trial \d: (\w+) at step (\d+) with 0\.\d+; without a pruner 0\.\d+$", output, re.M
+    )
+    assert len(trials) == 6
+    assert {("complete", "200"), ("pruned", "100")} <= set(trials)
