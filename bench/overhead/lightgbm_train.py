@@ -3,8 +3,9 @@
 
 import lightgbm
 import numpy as np
-from kajitori.lightgbm import SteeringCallback
 from turns import STEPS, both, measure
+
+from kajitori.lightgbm import SteeringCallback
 
 X = np.random.default_rng(0).normal(size=(2000, 8))
 

@@ -3,8 +3,9 @@
 
 import numpy as np
 import xgboost
-from kajitori.xgboost import SteeringCallback
 from turns import STEPS, both, measure
+
+from kajitori.xgboost import SteeringCallback
 
 X = np.random.default_rng(0).normal(size=(2000, 8))
 

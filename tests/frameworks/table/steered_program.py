@@ -20,9 +20,13 @@ ADAPTERS = {
     "keras-tensorflow": ("", "keras3.py", {"KERAS_BACKEND": "tensorflow"}),
     "keras-jax": ("-backends", "keras3.py", {"KERAS_BACKEND": "jax"}),
     "keras-torch": ("-backends", "keras3.py", {"KERAS_BACKEND": "torch"}),
+    "tf-keras": ("-estimator", "tf_keras_fit.py", {}),
+    "estimator": ("-estimator", "estimator_train.py", {}),
     "lightning": ("-backends", "lightning_fit.py", {}),
     "transformers": ("-backends", "transformers_train.py", {}),
     "torch": ("-backends", "torch_loop.py", {}),
+    "xgboost": ("-trees", "xgboost_train.py", {}),
+    "lightgbm": ("-trees", "lightgbm_train.py", {}),
 }
 
 
