@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kajitori._errors import ArgumentError, UnsupportedError
@@ -81,6 +81,13 @@ class Boosting(Steering):
         stop = run.begin_step(step)
         self._look_step = min(run._due, run._due_epoch + 1, self._last)
         return stop or step >= self._last
+
+    def _report_series(self, curves: Mapping[str, Sequence[float]]) -> None:
+        """Reports the values of iterations behind those that have been reported."""
+        for tag, values in curves.items():
+            with contextlib.suppress(TypeError, ValueError):  # as of Steering._report
+                self.run._report_series(tag, self._first + self._n_reported, values)
+        self._n_reported += max(map(len, curves.values()), default=0)
 
     def _finish(self) -> None:
         super()._finish()

@@ -21,7 +21,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
 from kajitori._errors import (
@@ -525,6 +525,14 @@ class Run:
         with contextlib.suppress(StateError):  # closed
             name = text("tag", tag, [])
             check(lib.kj_run_report(self._live(), name, step, float(value), err), err)
+
+    def _report_series(self, tag: str, first: int, values: Iterable[float]) -> None:
+        """Reports a metric at the steps `first`, `first` + 1, …: as many calls of `report`, at less
+        cost."""
+        err, name = new_error(), text("tag", tag, [])
+        with contextlib.suppress(StateError):  # closed
+            for step, value in enumerate(values, first):
+                check(lib.kj_run_report(self._live(), name, step, float(value), err), err)
 
     def add_param(
         self,

@@ -193,13 +193,12 @@ class Steering(StepGate):
         finally:
             self.run.set_phase(self._phase)
 
-    def _report(self, metrics: Mapping[str, Any] | None, step: int | None = None) -> None:
-        """Reports metrics, by the framework's own names, at `step` [the newest]. What is no scalar, or
+    def _report(self, metrics: Mapping[str, Any] | None) -> None:
+        """Reports metrics, by the framework's own names, at the newest step. What is no scalar, or
         has a name that none can have, is left out."""
-        step = self.run.step if step is None else step
         for tag, value in (metrics or {}).items():
             with contextlib.suppress(TypeError, ValueError):
-                self.run.report(tag, step, value)
+                self.run.report(tag, self.run.step, value)
 
     def _is_report_due(self) -> bool:
         """Whether metrics of a step are wanted, which is at most every REPORT_SECONDS; the gate opens

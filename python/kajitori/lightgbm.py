@@ -184,14 +184,13 @@ class SteeringCallback(Boosting):
             self.run.note(f"goes on with lr={kept}")
 
     def _report_new(self) -> None:
-        for results in self._kept or ():
-            self._report(_metrics(results), self._first + self._n_reported)
-            self._n_reported += 1
         if self._kept:
+            self._report_series(_curves(self._kept))
             self._kept.clear()
 
     def _newest(self) -> dict[str, float]:
-        return _metrics(self._env.evaluation_result_list)
+        curves = _curves([self._env.evaluation_result_list or ()])
+        return {name: values[0] for name, values in curves.items()}
 
     def _is_cv(self) -> bool:
         return isinstance(self.model, lightgbm.CVBooster)
@@ -227,15 +226,17 @@ class SteeringCallback(Boosting):
         return super().__getstate__() | {"_env": None, "_others": [], "_schedules": []}
 
 
-def _metrics(results: Iterable[Any] | None) -> dict[str, float]:
-    """An iteration's metrics, of a cross-validation their mean and deviation."""
+def _curves(kept: Iterable[Iterable[Any]]) -> dict[str, list[float]]:
+    """The metrics of some iterations, of a cross-validation their mean and deviation."""
     found = {}
-    for data, metric, value, _, *deviation in map(tuple, results or ()):
-        name = f"{data}-{metric}"
-        if deviation and deviation[0] is not None:
-            found[f"{name}-mean"], found[f"{name}-stdv"] = value, deviation[0]
+    for results in zip(*kept, strict=False):  # of one metric
+        name = f"{results[0][0]}-{results[0][1]}"
+        values = [result[2] for result in results]
+        if len(results[0]) > 4 and results[0][4] is not None:
+            found[f"{name}-mean"] = values
+            found[f"{name}-stdv"] = [result[4] for result in results]
         else:
-            found[name] = value
+            found[name] = values
     return found
 
 

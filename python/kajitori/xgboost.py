@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 try:
@@ -135,29 +136,24 @@ class SteeringCallback(Boosting, xgboost.callback.TrainingCallback):
         super()._keep_learning_rate(value)
         self._is_new = True
 
-    def _metrics(self) -> dict[str, list[float]]:
-        """Each metric's values so far, of a cross-validation their mean and deviation, by the names
-        that XGBoost prints and returns."""
-        found = {}
+    def _metrics(self, first: int) -> dict[str, Sequence[float]]:
+        """Each metric's values from that of iteration `first` of this training on, of a
+        cross-validation their mean and deviation, by the names that XGBoost prints and returns."""
+        found: dict[str, Sequence[float]] = {}
         for data, metrics in ((self._history and self._history()) or {}).items():
             for metric, values in metrics.items():
-                name = f"{data}-{metric}"
-                if self._is_cv():
-                    found[f"{name}-mean"], found[f"{name}-std"] = zip(*values, strict=True)
-                else:
-                    found[name] = values
+                name, new = f"{data}-{metric}", values[first:]
+                if not self._is_cv():
+                    found[name] = new
+                elif new:
+                    found[f"{name}-mean"], found[f"{name}-std"] = zip(*new, strict=True)
         return found
 
     def _report_new(self) -> None:
-        done = self._n_reported
-        for name, values in self._metrics().items():
-            for k in range(self._n_reported, len(values)):
-                self._report({name: values[k]}, self._first + k)
-            done = len(values)
-        self._n_reported = done
+        self._report_series(self._metrics(self._n_reported))
 
     def _newest(self) -> dict[str, float]:
-        return {name: values[-1] for name, values in self._metrics().items()}
+        return {name: values[0] for name, values in self._metrics(-1).items()}
 
     def _is_cv(self) -> bool:
         return not isinstance(self.model, xgboost.Booster)
