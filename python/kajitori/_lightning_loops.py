@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -21,6 +22,18 @@ from kajitori._errors import FailedError, UnsupportedError
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """One and the same framework under two names, whose classes are not the same."""
+
+
+def callback_classes() -> tuple[type, ...]:
+    """The class `Callback` of each package that the program has imported, so that `isinstance` holds;
+    else of one that is there. `ImportError`."""
+    loaded = [sys.modules[name] for name in PACKAGES if sys.modules.get(name)]
+    if loaded:
+        return tuple(package.Callback for package in loaded)
+    try:
+        return (importlib.import_module(PACKAGES[0]).Callback,)
+    except ImportError:
+        return (importlib.import_module(PACKAGES[1]).Callback,)
 
 
 def package_of(trainer: Any) -> ModuleType:
@@ -275,6 +288,9 @@ def _check_limit(trainer: Any, name: str) -> None:
 
 
 def set_limits(trainer: Any, limits: dict[str, int]) -> None:
+    """Raises those of the trainer's limits that are lower."""
     loop = trainer.fit_loop
-    loop.max_epochs = limits.get("max_epochs", loop.max_epochs)
-    loop.epoch_loop.max_steps = limits.get("max_steps", loop.epoch_loop.max_steps)
+    if loop.max_epochs != -1:
+        loop.max_epochs = max(loop.max_epochs, limits.get("max_epochs", -1))
+    if loop.max_steps != -1:
+        loop.epoch_loop.max_steps = max(loop.max_steps, limits.get("max_steps", -1))

@@ -17,15 +17,21 @@ docs/frameworks/lightning.md says when each verb acts. Trainers of `lightning.py
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
-import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kajitori import _lightning_loops as loops
-from kajitori import _torch_rates
+try:
+    from kajitori import _lightning_loops as loops
+    from kajitori import _torch_rates
+
+    _BASES = loops.callback_classes()
+except ImportError as error:
+    raise ImportError(
+        f"kajitori.lightning needs PyTorch Lightning (pip install lightning): {error}"
+    ) from error
+
 from kajitori._errors import StateError, UnsupportedError
 from kajitori._pruning import Pruning, Trial
 from kajitori._run import Run
@@ -35,24 +41,6 @@ from kajitori._values import Param
 
 __all__ = ["PruningCallback", "SteeringCallback"]
 
-
-def _bases() -> tuple[type, ...]:
-    """The class `Callback` of each package that the program has imported, so that `isinstance` holds."""
-    loaded = [sys.modules[name] for name in loops.PACKAGES if name in sys.modules]
-    if loaded:
-        return tuple(package.Callback for package in loaded)
-    problem = None
-    for name in loops.PACKAGES:
-        try:
-            return (importlib.import_module(name).Callback,)
-        except ImportError as error:
-            problem = problem or error
-    raise ImportError(
-        f"kajitori.lightning needs PyTorch Lightning (pip install lightning): {problem}"
-    ) from problem
-
-
-_BASES = _bases()
 
 _taken_up: set[str] = set()  # checkpoints that a fit of this process went on from
 

@@ -3,8 +3,10 @@
 steered."""
 
 import copy
+import importlib
 import itertools
 import pickle
+import sys
 
 import lightning.pytorch as pl
 import pytest
@@ -37,6 +39,19 @@ def test_stop_now_ends_fit_by_lightnings_own_way():
     assert witness.validated == VALIDATION
     assert (cb.run.ending, cb.run.stop_reason, cb.run.closed) == ("stop", "enough", True)
     assert trainer.state.status == "finished"
+
+
+def test_a_line_into_a_fifo_stops(tmp_path):
+    class Echo(pl.Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            if batch_idx == 3:
+                (tmp_path / "ctl").write_text("stop validate=no\n")
+                while not any(line.get("verb") == "stop" for line in kajitori.journal()):
+                    pass
+
+    _, _, witness = fit(SteeringCallback(fifo=tmp_path / "ctl"), Echo())
+    assert (witness.batches, witness.validated) == (4, 0)
+    assert not (tmp_path / "ctl").exists()
 
 
 @pytest.mark.parametrize(
@@ -299,6 +314,14 @@ def test_a_trainer_of_the_other_package():
     trainer.fit(Other(), loader())
     assert len(batches) == BATCHES
     assert cb.run.ending == "stop"
+
+
+def test_without_lightning_it_says_what_to_install(monkeypatch):
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "kajitori.lightning")
+    with pytest.raises(ImportError, match=r"needs PyTorch Lightning \(pip install lightning\)"):
+        importlib.import_module("kajitori.lightning")
 
 
 def endless():
