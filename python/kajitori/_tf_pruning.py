@@ -69,9 +69,7 @@ class PruningHook(_v1.train.SessionRunHook):
     ) -> None:
         is_folder = isinstance(estimator, str | os.PathLike)
         self._folder = _local(os.fspath(estimator) if is_folder else estimator.eval_dir())
-        self._is_chief, self._is_cluster = _place(
-            tf.estimator.RunConfig() if is_folder else estimator.config
-        )
+        self._is_chief, self._is_cluster = _place(_environment() if is_folder else estimator.config)
         self._pruning = Pruning(trial, metric) if self._is_chief else None
         self._metric = metric
         self._run_every_steps = run_every_steps
@@ -281,8 +279,15 @@ def _local(folder: str) -> str:
     return os.path.abspath(folder)
 
 
+def _environment() -> Any:
+    """What $TF_CONFIG says; None where TensorFlow has no Estimator any more."""
+    return tf.estimator.RunConfig() if hasattr(tf, "estimator") else None
+
+
 def _place(config: Any) -> tuple[bool, bool]:
     """Whether this task is the chief of its training, and whether that has others."""
+    if config is None:
+        return True, False
     others = bool(config.cluster_spec) and config.num_worker_replicas > 1
     if others and config.num_ps_replicas == 0:
         raise ArgumentError(

@@ -50,26 +50,33 @@ def model_fn(features, labels, mode, params):
 
 def make_estimator(folder, optimizer=None, every=50, **config):
     """One that saves, and so evaluates, every so many steps."""
-    session = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    config.setdefault(
+        "session_config",
+        v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1),
+    )
     config = tf.estimator.RunConfig(
         model_dir=str(folder),
         tf_random_seed=1,
         save_checkpoints_steps=every,
         save_summary_steps=FOR_EVER,
         log_step_count_steps=None,
-        session_config=session,
         **config,
     )
     optimizer = optimizer or (lambda: v1.train.GradientDescentOptimizer(0.5))
     return tf.estimator.Estimator(model_fn, params={"optimizer": optimizer}, config=config)
 
 
-def train_and_evaluate(estimator, *hooks, max_steps, eval_hooks=(), name=None):
+def train_and_evaluate(estimator, *hooks, max_steps, eval_hooks=(), name=None, throttle_secs=0):
     return tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(train_input, max_steps=max_steps, hooks=hooks),
         tf.estimator.EvalSpec(
-            eval_input, steps=None, throttle_secs=0, start_delay_secs=0, hooks=eval_hooks, name=name
+            eval_input,
+            steps=None,
+            throttle_secs=throttle_secs,
+            start_delay_secs=0,
+            hooks=eval_hooks,
+            name=name,
         ),
     )
 
