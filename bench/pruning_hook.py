@@ -87,7 +87,8 @@ def measure(title: str, make: object, count: int) -> tuple[float, float]:
         for step in range(count):
             evaluate(writer, step)
         steps = iter(range(count, count + 2 * LOOKS))
-        hook = make(Trial(), folder, "accuracy")
+        trial = Trial()
+        hook = make(trial, folder, "accuracy")
         hook.look()
         same = cost(hook, lambda: None)
         read = hook.bytes_read() if isinstance(hook, Ours) else 0
@@ -96,7 +97,7 @@ def measure(title: str, make: object, count: int) -> tuple[float, float]:
             read = f"{(hook.bytes_read() - read) / LOOKS:12.0f}"
         else:
             read = f"{sum(path.stat().st_size for path in pathlib.Path(folder).iterdir()):12d}"
-        assert hook.trial.newest == count + LOOKS - 1
+        assert trial.newest == count + LOOKS - 1
         print(f"  {title:<24}{count:8d}{same:16.1f}{new:16.1f}{read}")
     return same, new
 

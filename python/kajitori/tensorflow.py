@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ except ImportError as error:
 
 from kajitori import _tf_rate
 from kajitori._errors import ArgumentError, FailedError, StateError, UnsupportedError
+from kajitori._events import EventReader
 from kajitori._run import Run
 from kajitori._steering import NEVER, Command, Steering
 from kajitori._step_gate import StepGate
@@ -63,7 +65,8 @@ class SteeringHook(Steering, _v1.SessionRunHook):
     checkpoint_dir: folder for the verb `checkpoint`, and so for ``stop save=yes`` and ``pause
         level=leave``: the one from which the session restores, an Estimator's model_dir or
         MonitoredTrainingSession's checkpoint_dir [that of `estimator`].
-    estimator: the `tf.estimator.Estimator` that is trained.
+    estimator: the `tf.estimator.Estimator` that is trained. The metrics of its evaluations are reported,
+        too, as ``eval/accuracy``.
     evaluation_input_fn: its input for the verb `evaluate`.
     max_steps: the training ends before this step, and `extend` raises it. For a training that has no
         other end: neither TrainSpec, train nor StopAtStepHook gets one.
@@ -115,6 +118,7 @@ class SteeringHook(Steering, _v1.SessionRunHook):
         self._fetches: dict[str, Any] = {}
         self._rate: Any = None
         self._why_no_rate = _NO_RATE
+        self._reader: EventReader | None = None  # of evaluations
         self._asked: Any = None  # what the next Session.run fetches and is fed with
         self._is_irregular = False  # not each Session.run is a step
 
@@ -172,6 +176,9 @@ class SteeringHook(Steering, _v1.SessionRunHook):
         self._finish()
 
     def _finish(self) -> None:
+        if self._reader is not None:
+            self._report_evaluations()
+            self._reader.close()
         super()._finish()
         self._forget_session()
 
@@ -198,6 +205,8 @@ class SteeringHook(Steering, _v1.SessionRunHook):
         self._is_irregular |= step != counted and self.run.rank_alone
         self._next_step = step + 1
         is_due = self._is_report_due()
+        if is_due and self._reader is not None:
+            self._report_evaluations()
         if self._begin_step(step, is_due):
             run_context.request_stop()
         self._report(run_values.results)
@@ -258,6 +267,9 @@ class SteeringHook(Steering, _v1.SessionRunHook):
                 f"cannot go on from the checkpoint {self.resumed_from}: the session began with step {step}"
             )
         self._count_from(step)
+        if self._estimator is not None and self.run.rank == 0:
+            self._begin_ns = time.time_ns()
+            self._reader = EventReader(self._estimator.model_dir)
 
     def _abilities(self) -> dict[str, bool]:
         return {"skip_validation": self._can_skip, "by_default": self._skip_validation}
@@ -329,7 +341,23 @@ class SteeringHook(Steering, _v1.SessionRunHook):
         self._rate.set(self.session, value)
         self._ask(None)
 
-    # During an evaluation
+    # Evaluations
+
+    def _report_evaluations(self) -> None:
+        """What evaluations have written since this training began, at their own steps: as
+        TensorBoard names it, so ``eval/accuracy``."""
+        columns = self._reader.read()
+        while len(columns):
+            for number, points in columns.by_series().items():
+                series = self._reader.series(number)
+                if not series.run.startswith("eval"):
+                    continue
+                for step, value, wall_time in zip(
+                    points.step, points.value, points.wall_time, strict=True
+                ):
+                    if wall_time * 1e9 >= self._begin_ns:
+                        self.run.report(f"{series.run}/{series.tag}", step, value)
+            columns = self._reader.read()
 
     def _skips_validation(self) -> bool:
         wanted = self.run.stop_validate

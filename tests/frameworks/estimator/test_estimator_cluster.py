@@ -22,7 +22,7 @@ def free_addresses(n):
         sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
-        return ["127.0.0.1:%d" % each.getsockname()[1] for each in sockets]
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
 
 
 def start(task, cluster, folder):

@@ -65,6 +65,16 @@ def test_the_hook_of_the_training_is_none_for_its_evaluation(tmp_path):
         train_and_evaluate(estimator, steering, max_steps=1000, eval_hooks=[steering])
 
 
+def test_metrics_of_evaluations_are_reported_at_their_own_steps(tmp_path):
+    estimator = make_estimator(tmp_path / "model", every=20)
+    train_and_evaluate(estimator, max_steps=20)  # is no evaluation of the training that follows
+    with kajitori.Run(name="mine", events_dir=tmp_path / "events") as run:
+        train_and_evaluate(estimator, SteeringHook(run=run, estimator=estimator), max_steps=50)
+    found = kajitori.read_events(tmp_path / "events")
+    steps = {tag: list(columns.step) for (_, tag), columns in found.items() if "eval" in tag}
+    assert steps == {"eval/accuracy": [40, 50], "eval/loss": [40, 50]}
+
+
 CLUSTER = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"], "ps": ["127.0.0.1:3"]}
 ALL_DO = ("stop", "set lr=0.5", "pause", "abort", "prune", "checkpoint")
 
