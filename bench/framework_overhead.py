@@ -25,6 +25,7 @@ ADAPTERS = {
     "keras, torch": ("-backends", "keras_fit.py", {"KERAS_BACKEND": "torch"}),
     "tf.keras": ("-estimator", "keras_fit.py", {}),
     "estimator": ("-estimator", "estimator_train.py", {}),
+    "estimator, PruningHook": ("-estimator", "pruning_session.py", {}),
     "torch": ("-backends", "torch_loop.py", {}),
     "lightning": ("-backends", "lightning_fit.py", {}),
     "transformers": ("-backends", "transformers_train.py", {}),

@@ -59,7 +59,7 @@ class ReReading:
 
 class Ours(PruningHook):
     def look(self) -> None:
-        self._look()
+        self._read()
 
     def bytes_read(self) -> int:
         return self._reader.stats().bytes

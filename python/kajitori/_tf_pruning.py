@@ -24,7 +24,10 @@ import tensorflow as tf
 from kajitori._errors import ArgumentError, EventWarning, NotFoundError
 from kajitori._event_info import TagInfo
 from kajitori._events import EventReader
+from kajitori._ffi import ffi
 from kajitori._pruning import Pruning, Trial, TrialPruned
+from kajitori._steering import NEVER
+from kajitori._step_gate import StepGate
 
 _v1 = tf.compat.v1
 
@@ -36,7 +39,7 @@ PRUNED = "kajitori-pruned"
 """The file that tells an evaluator."""
 
 
-class PruningHook(_v1.train.SessionRunHook):
+class PruningHook(StepGate, _v1.train.SessionRunHook):
     """Reports each evaluation of an Estimator to a trial, and ends the training that is pruned.
 
     trial: one of kajitori or of Optuna, anything with ``report(value, step)`` and ``should_prune()``.
@@ -73,7 +76,7 @@ class PruningHook(_v1.train.SessionRunHook):
         self._pruning = Pruning(trial, metric) if self._is_chief else None
         self._metric = metric
         self._run_every_steps = run_every_steps
-        self._run_every_secs = LOOK_SECONDS if run_every_secs is None else run_every_secs
+        self._run_every_ns = int(1e9 * (LOOK_SECONDS if run_every_secs is None else run_every_secs))
         self._report_untrained = report_untrained
         self._reader: EventReader | None = None
         self._cursor: str | None = None  # where the reader before it was
@@ -83,8 +86,6 @@ class PruningHook(_v1.train.SessionRunHook):
         self._has_seen_metric = False
         self._is_pruned = False
         self._error: Exception | None = None
-        self._runs = self._next_run = 0
-        self._next_look = 0.0
 
     @property
     def pruned(self) -> bool:
@@ -99,8 +100,8 @@ class PruningHook(_v1.train.SessionRunHook):
     # What a session calls
 
     def begin(self) -> None:
-        self._runs = self._next_run = 0
-        self._next_look = 0.0
+        self._open_gate(bytearray(ffi.sizeof("kj_run_cell")))  # of no run: only counts and waits
+        self._next_step, self._look_step, self._look_ns = 1, 0, 0
         self._stop_variable = _stop_variable() if self._is_cluster else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -111,21 +112,30 @@ class PruningHook(_v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> Any:
         return None if self._is_chief else _v1.train.SessionRunArgs(self._stop_variable)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self._runs += 1
-        if not self._is_chief:
-            self._is_pruned |= bool(run_values.results)
-        elif self._is_due():
-            self._look()
+    after_run = StepGate.next_step
+
+    def _look(self, run: int, run_context: Any, run_values: Any) -> None:
+        """What StepGate calls when it is time: in a worker after each run."""
+        if self._is_chief:
+            self._read()
+            self._plan(run)
             if self._is_cluster and self._is_pruned:
                 self._tell_others(run_context.session, True)
+        else:
+            self._is_pruned |= bool(run_values.results)
         if self._is_pruned or self._error:
             run_context.request_stop()
+
+    def _plan(self, run: int) -> None:
+        """When the next look is."""
+        steps = self._run_every_steps
+        self._look_step = NEVER if steps is None else run + steps
+        self._look_ns = NEVER if steps is not None else time.monotonic_ns() + self._run_every_ns
 
     def end(self, session: Any) -> None:
         self._last_step = int(session.run(_v1.train.get_global_step(session.graph)))
         if self._is_chief:
-            self._look_at_all()
+            self._read_all()
             self._close()
         error = self._error or (self.exception() if self._is_pruned else None)
         if error is not None:
@@ -151,18 +161,6 @@ class PruningHook(_v1.train.SessionRunHook):
 
     # Reading
 
-    def _is_due(self) -> bool:
-        if self._run_every_steps is not None:
-            if self._runs < self._next_run:
-                return False
-            self._next_run = self._runs + self._run_every_steps
-            return True
-        now = time.monotonic()
-        if now < self._next_look:
-            return False
-        self._next_look = now + self._run_every_secs
-        return True
-
     def _open(self) -> EventReader:
         if self._reader is None:
             self._reader = EventReader(self._folder, tag=self._metric, run=".", cursor=self._cursor)
@@ -175,7 +173,7 @@ class PruningHook(_v1.train.SessionRunHook):
             self._reader.close()
             self._reader = None
 
-    def _look(self, timeout: float = 0.0) -> None:
+    def _read(self, timeout: float = 0.0) -> None:
         """Reports what is new. What is there must not be `_metric`; then, which there are."""
         reader, points = self._open(), []
         columns = reader.read(timeout)
@@ -187,10 +185,10 @@ class PruningHook(_v1.train.SessionRunHook):
         if not self._has_seen_metric:
             self._check_tags(reader.tags(), is_last=False)
 
-    def _look_at_all(self) -> None:
+    def _read_all(self) -> None:
         """The same with a new reader, which looks into each file, whoever may have told of it."""
         self._close()
-        self._look()
+        self._read()
         if not self._has_seen_metric:
             self._check_tags(self._open().tags(), is_last=True)
 
@@ -221,9 +219,9 @@ class PruningHook(_v1.train.SessionRunHook):
             return True
         deadline = time.monotonic() + timeout
         try:
-            self._look_at_all()
+            self._read_all()
             while not self._is_complete() and (left := deadline - time.monotonic()) > 0:
-                self._look(left)
+                self._read(left)
         finally:
             self._close()
         if self._error or self._is_pruned:
