@@ -14,7 +14,7 @@ def train(turns):
     callback = both(SteeringCallback, "__call__", turns)()
     params = {"learning_rate": 0.01, "num_threads": 1, "verbose": -1}
     data = lightgbm.Dataset(X, X.sum(axis=1), params={"verbose": -1})
-    lightgbm.train(params, data, num_boost_round=STEPS // 4, callbacks=[callback])
+    lightgbm.train(params, data, num_boost_round=STEPS // 2, callbacks=[callback])
 
 
 measure(train)

@@ -15,7 +15,7 @@ def train(turns):
     callback = both(SteeringCallback, "before_iteration", turns, answer=False)()
     params = {"max_depth": 3, "learning_rate": 0.01, "nthread": 1}
     data = xgboost.DMatrix(X, X.sum(axis=1))
-    xgboost.train(params, data, num_boost_round=STEPS // 4, callbacks=[callback])
+    xgboost.train(params, data, num_boost_round=STEPS // 2, callbacks=[callback])
 
 
 measure(train)

@@ -343,7 +343,7 @@ class Run(Steering):
         state = _torch_checkpoint.random_state()
         try:
             for model in self._models.values():
-                model.eval()
+                model.train(False)
             with self._in_phase("evaluation"), torch.no_grad():
                 return self._evaluation(self)
         finally:
