@@ -105,7 +105,6 @@ class Run(Steering):
         self._step_of_trial = "epoch"
         self._hook: Any = None  # while the optimizer counts the steps
         self._is_asked = False  # the loop looks at should_stop
-        self._is_due = False  # it is to act there
         self._is_held = False  # by a `with`
         self._log_ns = 0
         self._place = Place()
@@ -118,7 +117,7 @@ class Run(Steering):
         if self._hook is not None:
             self._is_asked = True
             step = self._next_step - 1
-            if self._is_due or self.run._pending or step >= self.run._due:
+            if self.run._pending or step >= self.run._due:
                 self._act(step)
         return self._is_over
 
@@ -260,7 +259,6 @@ class Run(Steering):
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
-            self._look_ns = NEVER
 
     def _prepare(self) -> None:
         path = self.resumed_from
@@ -303,18 +301,20 @@ class Run(Steering):
         """What StepGate calls when there is something to do. A loop that looks at should_stop carries it
         out there, where the step's schedulers have done their part, too."""
         if self._hook is not None and self._is_asked:
-            self._is_asked, self._is_due = False, True
+            self._is_asked = False
             return None
         return self._act(step) or None
 
     def _act(self, step: int) -> bool:
-        """A safe point: the step begins. Where nothing says what an epoch is, what waits for the end of
-        one is looked for every half second."""
-        self._is_due = False
+        """A safe point: the step begins. Where nothing says what an epoch is, it ends one, too."""
         self.run.begin_step(step)
-        if self._hook is not None and self._place.is_without_epochs:
-            self.run.end_epoch(self.run.epoch)
-            self._look_ns = time.monotonic_ns() + int(REPORT_SECONDS * 1e9)
+        epoch = self.run.epoch
+        if (
+            self._hook is not None
+            and self._place.is_without_epochs
+            and self.run._due_epoch <= epoch
+        ):
+            self.run.end_epoch(epoch)
         self._look_step = 0 if self._is_over else self.run._due
         return self._is_over
 

@@ -262,22 +262,13 @@ def loop_with_two_lines(t, lines, end=30):
 
 @pytest.mark.parametrize(
     ("line", "steps"),
-    [("stop", 14), ("stop at=step:14", 14), ("stop at=step:20", 20)],
+    [("stop", 14), ("stop at=step:14", 14), ("stop at=step:20", 20), ("stop at=epoch", 14)],
 )
 def test_two_lines_stop(line, steps):
-    """A step is one of the optimizer."""
+    """A step is one of the optimizer; where nothing says what an epoch is, its end is that of the step."""
     t = Training()
     assert loop_with_two_lines(t, {13: line}) == t.run.step == steps
     assert [line["step"] for line in applied()] == [steps]
-    t.run.close()
-
-
-def test_two_lines_stop_at_the_end_of_an_epoch():
-    """Where nothing says what an epoch is, that is the end of a step."""
-    t = Training()
-    steps = loop_with_two_lines(t, {13: "stop at=epoch"}, end=10**6)
-    assert [line["step"] for line in applied()] == [steps]
-    assert t.run.ending == "stop"
     t.run.close()
 
 
