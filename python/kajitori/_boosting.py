@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -44,10 +45,11 @@ class Boosting(Steering):
         if rounds is not None and (isinstance(rounds, bool) or int(rounds) != rounds or rounds < 1):
             raise ArgumentError(f"rounds {rounds!r} is no number of iterations")
         self._rounds = rounds
+        self._wanted = rounds  # extended
         self.model: Any = None
         self._first = 0  # step of the training's first iteration
         self._before = 0  # iterations that the model had already
-        self._most = NEVER  # iterations of the model that the framework will do, if it says so
+        self._most = NEVER  # iterations of the model that the framework will do
         self._last = NEVER  # the step that does not begin any more
         self._n_reported = 0  # iterations whose metrics have been reported
         self._set_value: float | None = None  # of the learning rate, once somebody has set it
@@ -56,6 +58,15 @@ class Boosting(Steering):
     def iteration(self) -> int:
         """The newest iteration begun, counted over the whole training from 0; -1 before the first."""
         return self.step
+
+    def _total(self) -> int:
+        """Iterations that the model is to have; 0: not known."""
+        total = min(self._wanted or NEVER, self._most)
+        return 0 if total == NEVER else total
+
+    def _start(self) -> None:
+        self._wanted = self._rounds
+        super()._start()
 
     def _prepare(self) -> None:
         self._first = max(self.run.step, self._before)
@@ -67,8 +78,7 @@ class Boosting(Steering):
         self._look_step = 0
 
     def _set_last(self) -> None:
-        last = min(self._rounds or NEVER, self._most)
-        self._last = self._first - self._before + last
+        self._last = self._first - self._before + (self._total() or NEVER)
 
     def _begin_iteration(self, step: int) -> bool:
         """Iteration `step` begins, so the one before has ended: carries out what is due. True when no
@@ -132,12 +142,12 @@ class Boosting(Steering):
 
     def _extend(self, epochs: int | None = None, steps: int | None = None) -> dict[str, Any]:
         """extend: so many more iterations"""
-        rounds = self._rounds + (epochs or 0) + (steps or 0)
+        rounds = self._wanted + (epochs or 0) + (steps or 0)
         if rounds > self._most:
             raise UnsupportedError(
                 f"{rounds} iterations; the program asked for no more than {self._most}"
             )
-        self._rounds = rounds
+        self._wanted = rounds
         self._set_last()
         return {"total_steps": self._last, "total_epochs": self._last}
 
@@ -195,6 +205,15 @@ class Boosting(Steering):
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"model": None}
+
+
+def locals_of(module: str) -> Mapping[str, Any]:
+    """The local variables of the function of `module` that has called us; {} when there is none. Both
+    frameworks keep there what they tell no callback."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != module:
+        frame = frame.f_back
+    return {} if frame is None else frame.f_locals
 
 
 def shortest(value: Any) -> float:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,7 +31,7 @@ except (ImportError, OSError) as error:  # OSError: no libgomp
         f"kajitori.lightgbm needs LightGBM (pip install lightgbm): {error}"
     ) from error
 
-from kajitori._boosting import LEARNING_RATE, Boosting
+from kajitori._boosting import LEARNING_RATE, Boosting, locals_of
 from kajitori._errors import ArgumentError
 from kajitori._pruning import Pruning, Trial
 from kajitori._run import Run
@@ -119,7 +118,7 @@ class SteeringCallback(Boosting):
         self._env = env
         try:
             if not self._training or env.model is not self.model:
-                step = self._begin(env, sys._getframe(1).f_locals)
+                step = self._begin(env)
             ends = self._begin_iteration(step)
         finally:
             self._env = None  # it has the parameters
@@ -131,11 +130,11 @@ class SteeringCallback(Boosting):
         elif self._is_report_due():
             self._report_new()
 
-    def _begin(self, env: Any, its: Mapping[str, Any]) -> int:
-        """The training's first iteration has run. `its`: the local variables of LightGBM's function."""
+    def _begin(self, env: Any) -> int:
+        """The training's first iteration has run."""
         self.model = env.model
         self._before, self._most = env.begin_iteration, env.end_iteration
-        self._others = list(its.get("callbacks_set", ()))
+        self._others = list(locals_of("lightgbm.engine").get("callbacks_set", ()))
         self._start()
         mark = env.params["kajitori"] = _Mark(self.run.id)
         self._finish_with(mark)
@@ -167,11 +166,10 @@ class SteeringCallback(Boosting):
         return f"lightgbm {lightgbm.__version__}"
 
     def _run_options(self) -> dict[str, Any]:
-        rounds = min(self._rounds or self._most, self._most)
         rank, world_size = _ranks(_config(self._boosters()[0]))
         return {
-            "total_steps": rounds,
-            "total_epochs": rounds,
+            "total_steps": self._total(),
+            "total_epochs": self._total(),
             "rank": rank,
             "world_size": world_size,
         }

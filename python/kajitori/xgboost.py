@@ -27,9 +27,10 @@ try:
 except ImportError as error:
     raise ImportError(f"kajitori.xgboost needs XGBoost (pip install xgboost): {error}") from error
 
-from kajitori._boosting import LEARNING_RATE, Boosting, shortest
+from kajitori._boosting import LEARNING_RATE, Boosting, locals_of, shortest
 from kajitori._errors import ArgumentError
 from kajitori._pruning import Pruning, Trial
+from kajitori._steering import NEVER
 from kajitori._step_gate import StepGate
 
 __all__ = ["PruningCallback", "SteeringCallback"]
@@ -66,6 +67,8 @@ class SteeringCallback(Boosting, xgboost.callback.TrainingCallback):
     def before_training(self, model: Any) -> Any:
         self.model = model
         self._before = model.num_boosted_rounds()
+        rounds = locals_of("xgboost.training").get("num_boost_round")
+        self._most = NEVER if rounds is None else self._before + rounds
         self._history: weakref.ref[Any] | None = None  # {data: {metric: [value, …]}}
         self._is_new = False  # the learning rate was set in this look
         self._is_undone = False  # another callback replaces what was set
@@ -92,8 +95,8 @@ class SteeringCallback(Boosting, xgboost.callback.TrainingCallback):
 
     def _run_options(self) -> dict[str, Any]:
         return {
-            "total_steps": self._rounds or 0,
-            "total_epochs": self._rounds or 0,
+            "total_steps": self._total(),
+            "total_epochs": self._total(),
             "rank": collective.get_rank(),
             "world_size": collective.get_world_size(),
         }

@@ -291,6 +291,12 @@ def test_extend_to_more_than_the_program_asked_for_fails():
     assert model.num_trees() == 6
 
 
+def test_an_extension_is_one_of_this_training():
+    cb = SteeringCallback(rounds=6)
+    assert train(sends("extend epochs=2"), cb, rounds=10).num_trees() == 8
+    assert train(cb, rounds=10).num_trees() == 6
+
+
 def test_evaluate_says_the_metrics_of_the_iteration_that_has_run():
     history = {}
     train(sends("evaluate"), SteeringCallback(), lightgbm.record_evaluation(history))

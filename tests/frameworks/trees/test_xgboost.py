@@ -160,6 +160,7 @@ def test_status_and_a_pause():
     seen["thread"].join(PATIENCE)
     assert model.num_boosted_rounds() == ROUNDS
     assert (seen["step"], seen["epoch"], seen["phase"]) == (4, 4, "train")
+    assert (seen["total_steps"], seen["total_epochs"]) == (ROUNDS, ROUNDS)
     assert seen["info"].framework == f"xgboost {xgboost.__version__}"
     assert seen["params"]["lr"] == 0.25
     assert settled("set")[-1][:4] == ("done", 4, {"lr": 0.25}, {"lr": 0.5})
@@ -294,6 +295,19 @@ def test_extend_gives_the_training_more_iterations():
     assert same(model.predict(TEST), train(rounds=9).predict(TEST))
     more = train(SteeringCallback(rounds=12), rounds=10**9, xgb_model=model)
     assert same(more.predict(TEST), train(rounds=12).predict(TEST))
+
+
+def test_extend_to_more_than_the_program_asked_for_fails():
+    cb = SteeringCallback(rounds=6)
+    model = train(sends("extend epochs=5"), cb, rounds=10)
+    assert "no more than 10" in settled("extend")[-1][4]
+    assert model.num_boosted_rounds() == 6
+
+
+def test_an_extension_is_one_of_this_training():
+    cb = SteeringCallback(rounds=6)
+    assert train(sends("extend epochs=2"), cb, rounds=10).num_boosted_rounds() == 8
+    assert train(cb, rounds=10).num_boosted_rounds() == 6
 
 
 @pytest.mark.parametrize("rounds", [0, -1, 1.5, True])
