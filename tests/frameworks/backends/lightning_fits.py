@@ -38,12 +38,13 @@ class Model(pl.LightningModule):
 
     def training_step(self, batch, batch_idx):
         loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
-        self.log("loss", loss, on_step=True, on_epoch=True)
+        self.log("loss", loss, on_step=True, on_epoch=True, sync_dist=True)
         self.losses.append(loss.item())
         return loss
 
     def validation_step(self, batch, batch_idx):
-        self.log("val_loss", torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1]))
+        loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+        self.log("val_loss", loss, sync_dist=True)
 
     def configure_optimizers(self):
         return self.optimizers_of(self.layer.parameters())
