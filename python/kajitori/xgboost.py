@@ -234,7 +234,10 @@ class PruningCallback(Pruning, xgboost.callback.TrainingCallback):
             return model
         if isinstance(model, xgboost.Booster) and hasattr(xgboost.Booster, "reset"):
             return _raise_at_the_end(model, self.exception())
-        raise self.exception()
+        callbacks = getattr(locals_of("xgboost.callback").get("self"), "callbacks", [self])
+        for other in callbacks[callbacks.index(self) + 1 :]:
+            model = other.after_training(model)
+        raise self.exception()  # xgboost.cv does nothing more
 
 
 class _Pruned(xgboost.Booster):

@@ -72,10 +72,12 @@ def test_going_on_reports_behind_what_was_reported():
 
 
 def test_cross_validation():
-    trial = StubTrial(prune_at=5)
+    trial, before, behind = StubTrial(prune_at=5), Witness(), Witness()
+    callbacks = [before, PruningCallback(trial, LOSS), behind]
     with pytest.raises(kajitori.TrialPruned):
-        xgboost.cv(PARAMS, TRAIN, ROUNDS, callbacks=[PruningCallback(trial, LOSS)])
+        xgboost.cv(PARAMS, TRAIN, ROUNDS, callbacks=callbacks)
     assert [step for step, _ in trial.reported] == list(range(6))
+    assert (before.iterations, before.ends) == (behind.iterations, behind.ends) == (6, 1)
 
 
 def test_a_study_of_optuna():
