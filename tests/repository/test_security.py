@@ -69,7 +69,7 @@ def test_python_evaluates_nothing():
                 assert not {n.name.split(".")[0] for n in node.names} & FORBIDDEN_MODULES, where
             if isinstance(node, ast.ImportFrom):
                 assert (node.module or "").split(".")[0] not in FORBIDDEN_MODULES, where
-            if isinstance(node, ast.Call):
+            if isinstance(node, ast.Call) and (node.args or node.keywords):  # not model.eval()
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                 assert name not in FORBIDDEN_CALLS, where
                 assert not any(k.arg == "shell" for k in node.keywords), where
