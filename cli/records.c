@@ -99,6 +99,7 @@ static void put_command(struct json_object *record)
         fputs(" (dry run)", stdout);
     put_text(record, ": ", "error", "");
     put_text(record, ": ", "result", "");
+    put_text(record, " (", "remark", ")");
 }
 
 /* "  [alice@host (uid 1000), socket]"; of a FIFO nobody knows who wrote. */

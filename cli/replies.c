@@ -311,6 +311,10 @@ void cli_print_record(const char *run, bool is_one_of_many, struct json_object *
         put_id(id);
         put_line(run, record, verb, state);
     }
+    if (cli_member_of(record, "remark")) {
+        put_id(id);
+        put_text("note: ", cli_member_of(record, "remark"), "\n");
+    }
     free(verb);
 }
 

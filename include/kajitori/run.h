@@ -308,6 +308,11 @@ KJ_API int kj_run_add_verb(kj_run *run, const kj_verb *verb, kj_error *err);
  * that its senders get: one line. NULL takes it back. KJ_EARG for another verb. */
 KJ_API int kj_run_refuse_verb(kj_run *run, const char *verb, const char *reason, kj_error *err);
 
+/* What the program has to say to those who send `verb`, one that it carries out: from now on each
+ * answer has it as its `remark`, the first one (accepted) and that of a dry run, too. 1 to 1024
+ * bytes of UTF-8; NULL takes it back. KJ_EARG. */
+KJ_API int kj_run_remark(kj_run *run, const char *verb, const char *text, kj_error *err);
+
 /* The argument `name`: 1 and *ret_value (valid during the call), or 0 when it was not given. */
 KJ_API int kj_call_get_arg(const kj_call *call, const char *name, kj_value *ret_value);
 

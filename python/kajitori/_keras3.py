@@ -5,8 +5,9 @@ same functions for tf.keras 2.15."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -55,26 +56,46 @@ def can_skip_batches(model: Any) -> bool:
     return hasattr(model.optimizer, "inner_optimizer")
 
 
-def get_learning_rate(model: Any) -> float:
+def optimizers(model: Any) -> dict[str, Any]:
+    """Those that have a learning rate: "" is the only one, or each of a `MultiOptimizer` by its name."""
+    optimizer = getattr(model, "optimizer", None)
+    if hasattr(optimizer, "learning_rate"):
+        return {"": optimizer}
+    return {inner.name: inner for inner in getattr(optimizer, "optimizers", [])}
+
+
+def get_learning_rate(model: Any, optimizer: Any) -> float:
     _sync(model)
-    return _shortest(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
+    return _shortest(keras.ops.convert_to_numpy(optimizer.learning_rate))
 
 
-def set_learning_rate(model: Any, value: float) -> None:
-    optimizer = model.optimizer
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if not isinstance(inner.learning_rate, keras.Variable):
-        raise UnsupportedError(
-            "the learning rate follows a schedule "
-            f"({type(getattr(inner, '_learning_rate', None)).__name__}); to set it, compile the "
-            "model with a number"
-        )
-    dtype = inner.learning_rate.dtype
+def set_learning_rate(model: Any, optimizer: Any, value: float) -> None:
+    """From the next batch on, whatever the optimizer has. A schedule is replaced by a constant one, of a
+    kind that Keras can save and load, and the step, which may have been traced with the old one, is
+    traced anew."""
+    dtype = getattr(optimizer.learning_rate, "dtype", keras.backend.floatx())
+    dtype = keras.backend.standardize_dtype(dtype)
     with np.errstate(over="ignore"):
         if not np.isfinite(np.asarray(value).astype(dtype)):
             raise OutOfRangeError(f"{value} is more than {dtype} can hold")
     _sync(model)
-    optimizer.learning_rate = value
+    if schedule_of(optimizer) is None:
+        optimizer.learning_rate = value
+        return
+    optimizer.learning_rate = keras.optimizers.schedules.ExponentialDecay(value, 1, 1.0)
+    model.train_function = None
+    model.make_train_function()
+
+
+def schedule_of(optimizer: Any) -> str | None:
+    """What the learning rate follows, in words; None where it is a number that can be assigned."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    schedule = getattr(inner, "_learning_rate", None)
+    if isinstance(schedule, keras.Variable) or schedule is None:
+        return None
+    length = getattr(schedule, "decay_steps", None) or getattr(schedule, "first_decay_steps", None)
+    name = getattr(schedule, "__name__", type(schedule).__name__)
+    return f"{name} with decay_steps={length}" if length else name
 
 
 @contextlib.contextmanager
@@ -97,6 +118,87 @@ def begin_with_epoch(model: Any, epoch: int | None) -> None:
     if not hasattr(model, "_initial_epoch"):
         raise UnsupportedError("this model's fit cannot begin with a later epoch")
     model._initial_epoch = epoch
+
+
+def skip_batches(model: Any, count: int) -> None:
+    """For a `fit` in its on_epoch_begin: the next `count` batches are taken from the data, and nothing is
+    done with them. The other callbacks are called for them, without metrics."""
+    train, left = model.train_function, count
+
+    def skip(*args: Any) -> Any:
+        nonlocal left
+        *state, batches = args  # JAX carries a state along
+        if keras.backend.backend() != "torch":  # there, the batch itself
+            for _ in range(model.steps_per_execution):
+                next(batches)
+        left -= model.steps_per_execution
+        if left <= 0:
+            model.train_function = train
+        return ({}, *state) if state else {}
+
+    model.train_function = skip
+
+
+def remarks(model: Any, callbacks: list[Any]) -> dict[str, list[str]]:
+    """By verb, what else happens when it is obeyed: what the other callbacks of the `fit` do then."""
+    stop: list[str] = []
+    set_: list[str] = []
+    extend: list[str] = []
+    keeps: list[str] = []
+    for callback in callbacks:
+        match callback:
+            case keras.callbacks.EarlyStopping(restore_best_weights=True):
+                stop.append(
+                    "at the end of fit EarlyStopping puts back the weights of the best epoch"
+                )
+            case keras.callbacks.BackupAndRestore():
+                keeps.append("BackupAndRestore keeps its backup, and the next fit goes on from it")
+            case keras.callbacks.LearningRateScheduler():
+                set_.append("LearningRateScheduler sets lr anew at the beginning of the next epoch")
+                extend.append("LearningRateScheduler is asked for each epoch more")
+            case keras.callbacks.ReduceLROnPlateau():
+                set_.append("ReduceLROnPlateau may lower lr at the end of an epoch")
+    for name, optimizer in optimizers(model).items():
+        schedule, lr = schedule_of(optimizer), f"lr.{name}" if name else "lr"
+        if schedule is not None:
+            set_.append(f"{lr} follows {schedule}, and is constant once it is set")
+            extend.append(f"{lr} follows {schedule}, which does not change with it")
+    return {"stop": stop + keeps, "prune": stop, "set": set_, "extend": extend}
+
+
+def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[], None]:
+    """Has each `BackupAndRestore` keep its backup, and makes it that of the place where `fit` is: in this
+    epoch, with `batches` of it behind. To be called at a stop, and what it returns when all callbacks
+    have had their on_train_end."""
+    backups = [b for b in callbacks if isinstance(b, keras.callbacks.BackupAndRestore)]
+    deletes = [backup.delete_checkpoint for backup in backups]
+    for backup in backups:
+        backup.delete_checkpoint = False
+        if backup.save_freq != "epoch":
+            backup._current_epoch, backup._last_batch_seen = epoch, max(batches - 1, 0)
+            backup._save_model()
+
+    def finish() -> None:
+        for backup, delete in zip(backups, deletes, strict=True):
+            backup.delete_checkpoint = delete
+            if batches:
+                place = {"epoch": epoch, "batch": batches - 1, "batches": batches}
+                with open(backup._training_metadata_path, "w", encoding="utf-8") as file:
+                    json.dump(place, file)
+
+    return finish
+
+
+def place_of_backup(callbacks: list[Any]) -> tuple[int, int]:
+    """Epoch and number of batches of it that the weights which a `BackupAndRestore` has loaded have seen;
+    (0, 0) unless the backup was one of `keep_backups`."""
+    for backup in callbacks:
+        if isinstance(backup, keras.callbacks.BackupAndRestore):
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                with open(backup._training_metadata_path, encoding="utf-8") as file:
+                    place = json.load(file)
+                return int(place["epoch"]), int(place["batches"])
+    return 0, 0
 
 
 def evaluate(model: Any, data: Any) -> dict[str, Any]:

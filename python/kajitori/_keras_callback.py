@@ -9,6 +9,7 @@ version it is in, its model tells.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -34,6 +35,32 @@ def backend_of(model: Any) -> ModuleType:
     raise ArgumentError(
         f"{type(model).__module__}.{type(model).__qualname__} is no model of Keras 3 or tf.keras 2.15"
     )
+
+
+def callbacks_beside(callback: Callback) -> list[Any]:
+    """The list of callbacks that `callback` is called from, with itself in it, as the caller has it; an
+    empty one when nobody calls. To be asked in a hook: neither version tells a callback of its list,
+    but in both a method of the list calls the hook."""
+    member: Any = callback
+    found: list[Any] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name.lstrip("_").startswith("on_"):
+            owner = frame.f_locals.get("self")
+            callbacks = getattr(owner, "callbacks", None)
+            if isinstance(callbacks, list) and any(other is member for other in callbacks):
+                member, found = owner, callbacks  # which may be in a list itself
+        frame = frame.f_back
+    return found
+
+
+def at_end_of_fit(callback: Callback, action: Callable[..., None], *args: Any) -> None:
+    """In an on_train_end: calls `action` when all other callbacks have had theirs."""
+    beside = callbacks_beside(callback)
+    if beside:
+        beside.append(_Last(beside, action, args))  # it is being gone through, and so comes to it
+    else:
+        action(*args)
 
 
 class Callback:
@@ -101,6 +128,19 @@ class Callback:
 
     def _implements_predict_batch_hooks(self) -> bool:
         return False
+
+
+class _Last(Callback):
+    """Behind all others, for one on_train_end."""
+
+    def __init__(
+        self, beside: list[Any], action: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
+        self._beside, self._action, self._args = beside, action, args
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._beside.remove(self)
+        self._action(*self._args)
 
 
 # Keras 3 runs hooks of batches in threads where all of the list are marked in this way as doing nothing.

@@ -17,15 +17,16 @@ STATE = "state.json"
 FORMAT = 1
 
 
-def save(folder: str, model: Any, step: int, epoch: int, batch: int) -> str:
+def save(folder: str, model: Any, step: int, epoch: int, batch: int, more: dict[str, Any]) -> str:
     """Writes ``folder/step-N`` and returns its path. `epoch` is the one that a resumed `fit` begins
-    with, `batch` how many batches of it the weights have seen already."""
+    with, `batch` how many batches of it the weights have seen already, `more` what else was changed
+    from outside."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"step-{step:08d}")
     new = tempfile.mkdtemp(prefix=".new-", dir=folder)
     try:
         backend_of(model).save_weights(model, new)
-        state = {"format": FORMAT, "step": step, "epoch": epoch, "batch": batch}
+        state = {"format": FORMAT, "step": step, "epoch": epoch, "batch": batch} | more
         with open(os.path.join(new, STATE), "w", encoding="utf-8") as file:
             json.dump(state, file)
         if os.path.isdir(path):
@@ -44,8 +45,9 @@ def load_state(path: str) -> dict[str, Any]:
         with open(os.path.join(path, STATE), encoding="utf-8") as file:
             state = json.load(file)
         found = state["format"]
-        if found == FORMAT and not (isinstance(state["epoch"], int) and state["epoch"] >= 0):
-            raise ValueError(f"epoch {state['epoch']!r}")
+        for key in ("epoch", "batch"):
+            if found == FORMAT and not (isinstance(state[key], int) and state[key] >= 0):
+                raise ValueError(f"{key} {state[key]!r}")
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise FailedError(_damaged(path, error)) from error
     if found != FORMAT:
@@ -63,8 +65,3 @@ def restore(path: str, model: Any) -> None:
         backend_of(model).load_weights(model, path)
     except Exception as error:
         raise FailedError(_damaged(path, error)) from error
-
-
-def is_inside(path: str, folder: str) -> bool:
-    """Whether `path` is a checkpoint of this folder."""
-    return os.path.dirname(os.path.realpath(path)) == os.path.realpath(folder)

@@ -60,9 +60,10 @@ class Pruning:
         self.pruned = bool(self.trial.should_prune())
         return self.pruned
 
-    def exception(self) -> Exception:
-        """To be raised where the caller of the training sees it."""
-        message = f"pruned at step {self._step}, with {self.metric} = {self._value:.6g}"
+    def exception(self, message: str | None = None) -> Exception:
+        """To be raised where the caller of the training sees it. `message` says why, where it was not
+        the pruner."""
+        message = message or f"pruned at step {self._step}, with {self.metric} = {self._value:.6g}"
         optuna = sys.modules.get("optuna")
         if optuna is not None and isinstance(self.trial, optuna.trial.BaseTrial):
             return optuna.TrialPruned(message)

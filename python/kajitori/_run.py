@@ -497,6 +497,14 @@ class Run:
         name, why = text("verb", verb, keep), text("reason", reason, keep)
         check(lib.kj_run_refuse_verb(self._live(), name, why, err), err)
 
+    def remark(self, verb: str, text_: str | None) -> None:
+        """What the program has to say to those who send `verb` (1 to 1024 bytes): each answer has it as
+        its `remark`, from the first one on; None takes it back. Raises `ArgumentError`."""
+        err, keep = new_error(), []
+        name, said = text("verb", verb, keep), text("text", text_, keep)
+        with contextlib.suppress(StateError):  # closed
+            check(lib.kj_run_remark(self._live(), name, said, err), err)
+
     def note(self, remark: str) -> None:
         """Writes a remark into the journal."""
         err = new_error()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from kajitori import _tf_keras_rate
@@ -49,12 +50,54 @@ def can_skip_batches(model: Any) -> bool:
     return False
 
 
-def get_learning_rate(model: Any) -> float:
-    return _tf_keras_rate.get(optimizer_of(model))
+def optimizers(model: Any) -> dict[str, Any]:
+    """Those that have a learning rate: "" is the only one."""
+    optimizer = optimizer_of(model)
+    return {"": optimizer} if hasattr(optimizer, "learning_rate") else {}
 
 
-def set_learning_rate(model: Any, value: float) -> None:
-    _tf_keras_rate.set(model, optimizer_of(model), value)
+def get_learning_rate(model: Any, optimizer: Any) -> float:
+    return _tf_keras_rate.get(optimizer)
+
+
+def set_learning_rate(model: Any, optimizer: Any, value: float) -> None:
+    _tf_keras_rate.set(model, optimizer, value)
+
+
+def schedule_of(optimizer: Any) -> str | None:
+    """None: a schedule stays, within what `_tf_keras_rate` puts in its place."""
+    return None
+
+
+def skip_batches(model: Any, count: int) -> None:
+    """For a `fit` in its on_epoch_begin: the next `count` batches are taken from the data, and nothing is
+    done with them."""
+    train, left = model.train_function, count
+
+    def skip(batches: Any) -> Any:
+        nonlocal left
+        for _ in range(model._steps_per_execution.numpy()):
+            next(batches)
+        left -= int(model._steps_per_execution.numpy())
+        if left <= 0:
+            model.train_function = train
+        return {}
+
+    model.train_function = skip
+
+
+def remarks(model: Any, callbacks: list[Any]) -> dict[str, list[str]]:
+    """By verb, what else happens when it is obeyed."""
+    return {"stop": [], "prune": [], "set": [], "extend": []}
+
+
+def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[], None]:
+    """Nothing yet: a `BackupAndRestore` does what it does."""
+    return lambda: None
+
+
+def place_of_backup(callbacks: list[Any]) -> tuple[int, int]:
+    return 0, 0
 
 
 def guards_trainable(model: Any) -> Any:

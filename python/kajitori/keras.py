@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steering of `keras.Model.fit`, of Keras 3 and of tf.keras 2.15: `SteeringCallback`.
+"""Steering of `keras.Model.fit`, of Keras 3 and of tf.keras 2.15: `SteeringCallback`; and `PruningCallback`
+for trials of a study.
 
 ::
 
@@ -14,19 +15,21 @@ says when each verb acts.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kajitori import _keras_checkpoint
-from kajitori._errors import UnsupportedError
-from kajitori._keras_callback import Callback
+from kajitori._errors import ArgumentError, FailedError, OutOfRangeError, UnsupportedError
+from kajitori._keras_callback import Callback, at_end_of_fit, callbacks_beside
+from kajitori._keras_pruning import PruningCallback
 from kajitori._run import Run
 from kajitori._steering import NEVER, Command, Steering
 from kajitori._values import Param
 
-__all__ = ["SteeringCallback"]
+__all__ = ["PruningCallback", "SteeringCallback"]
 
 if not any(importlib.util.find_spec(package) for package in ("keras", "tf_keras")):
     raise ImportError(
@@ -36,8 +39,8 @@ if not any(importlib.util.find_spec(package) for package in ("keras", "tf_keras"
 _REFUSED = {
     "checkpoint": "the program gave SteeringCallback no checkpoint_dir",
     "evaluate": "the program gave SteeringCallback no evaluation_data",
-    "extend": "fit's number of epochs is fixed when it begins; checkpoint, stop, and begin a fit with "
-    "more of them",
+    "extend": "fit's number of epochs is fixed when it begins; to be able to, give SteeringCallback "
+    "epochs=N, and fit more of them",
 }
 
 _taken_up: set[str] = set()  # checkpoints that a fit of this process went on from
@@ -69,6 +72,8 @@ class SteeringCallback(Steering, Callback):
         by itself. Each `fit` of a program needs a folder of its own. ``commands={"checkpoint": …}``
         takes its place.
     evaluation_data: (x, y), (x, y, sample_weight), or a dataset, for the verb `evaluate`.
+    epochs: how many epochs there will be, which the verb `extend` can make more, up to those that were
+        given to `fit`: ``fit(epochs=1000, callbacks=[SteeringCallback(epochs=100)])``.
 
     `lr`, the optimizer's learning rate, is registered unless `parameters` has one of that name.
 
@@ -88,10 +93,15 @@ class SteeringCallback(Steering, Callback):
         skip_validation: bool = False,
         checkpoint_dir: str | os.PathLike[str] | None = None,
         evaluation_data: Any = None,
+        epochs: int | None = None,
     ) -> None:
         super().__init__(fifo, run, commands, parameters, name, checkpoint_dir)
         self._skip_validation = skip_validation
         self._evaluation_data = evaluation_data
+        if epochs is not None and (not isinstance(epochs, int) or epochs < 1):
+            raise ArgumentError(f"epochs: {epochs!r} is no number of epochs, 1 or more")
+        self._epochs = epochs
+        self._most_epochs = 0  # what fit was given
         self._epoch = -1
         self._has_trained = False  # all batches of the epoch have run
         self._has_gone_on = False  # this fit begins with a checkpoint's epoch
@@ -101,11 +111,23 @@ class SteeringCallback(Steering, Callback):
         self._done = 0  # the optimizer's count when the first epoch began
         self._offset = 0  # what to add to it
         self._is_fresh = True  # no epoch of this fit has begun
+        self._skip = 0  # batches of this fit's first epoch that its weights have seen already
+        self._partial_epoch: int | None = None
+        self._is_obeyed = False  # a stop was passed on to Keras
+        self._remarks: dict[str, str | None] = {}  # by verb
+        self._held: dict[str, float] = {}  # learning rates that were set in place of a schedule
+        self._finish_backups: Callable[[], None] | None = None
 
     @property
     def epoch(self) -> int:
         """The epoch that runs, from 0; -1 before the first."""
         return self._epoch
+
+    @property
+    def partial_epoch(self) -> int | None:
+        """How many batches of the last epoch of a `fit` had run when a stop cut it short; None when none
+        did."""
+        return self._partial_epoch
 
     @property
     def initial_epoch(self) -> int:
@@ -116,9 +138,13 @@ class SteeringCallback(Steering, Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._start()
-        self._obey(self.run.should_stop)
+        if self.run.should_stop:  # one of the user's own, by a fit before
+            self.model.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:
+        if self._finish_backups is not None:
+            at_end_of_fit(self, self._finish_backups)
+            self._finish_backups = None
         self._finish()
 
     def _finish(self) -> None:
@@ -129,28 +155,59 @@ class SteeringCallback(Steering, Callback):
         return self._backend.describe()
 
     def _run_options(self) -> dict[str, Any]:
-        epochs = self.params.get("epochs") or 0
+        epochs = self._total_epochs()
         return {"total_steps": epochs * (self.params.get("steps") or 0), "total_epochs": epochs}
+
+    def _total_epochs(self) -> int:
+        most = self.params.get("epochs") or 0
+        return min(self._epochs or most, most)
 
     def _prepare(self) -> None:
         self._steps = self.params.get("steps")  # params are overwritten by an evaluate in between
+        self._most_epochs = self.params.get("epochs") or 0
         self._is_fresh = True
+        self._skip = 0
+        self._partial_epoch = None
+        self._is_obeyed = False
+        self._remarks, self._held = {}, {}
         self._go_on()
         done = self._backend.iterations(self.model)
         self._offset = max(self.run.step - done, 0)
         self._first = self._offset + done
+        self._remark()
 
     def _go_on(self) -> None:
         """Takes up the checkpoint that the process was started again for, once."""
         path = self.resumed_from
         if not path or not self._checkpoint_dir or path in _taken_up:
             return
-        epoch = self.initial_epoch
+        state = _keras_checkpoint.load_state(path)
         _keras_checkpoint.restore(path, self.model)
-        self._backend.begin_with_epoch(self.model, epoch)
+        self._backend.begin_with_epoch(self.model, state["epoch"])
         self._has_gone_on = True
+        self._skip = state["batch"]
+        if self._epochs is not None:
+            self._epochs = max(self._epochs, state.get("epochs", 0))
+        for name, optimizer in self._backend.optimizers(self.model).items():
+            if name in state.get("learning_rates", {}):
+                self._hold(name, optimizer, state["learning_rates"][name])
         _taken_up.add(path)
         self.run.note(f"goes on from {path}")
+
+    def _remark(self, count: int = 0) -> None:
+        """What senders are told beside the answer, where `count` batches of an epoch have run, unless 0."""
+        said = self._backend.remarks(self.model, callbacks_beside(self))
+        if count and count != self._steps:
+            said["stop"].insert(0, self._partly(count))
+        for verb, texts in said.items():
+            remark = "; ".join(texts) or None
+            if self._remarks.get(verb) != remark:
+                self._remarks[verb] = remark
+                self.run.remark(verb, remark)
+
+    def _partly(self, count: int) -> str:
+        of = f"{count} of {self._steps}" if self._steps else f"{count}"
+        return f"epoch {self._epoch} ends after {of} batches"
 
     def _forget_initial_epoch(self) -> None:
         if self._has_gone_on:
@@ -166,6 +223,8 @@ class SteeringCallback(Steering, Callback):
             can["checkpoint"] = self._checkpoint
         if self._evaluation_data is not None:
             can["evaluate"] = self._evaluate
+        if self._epochs is not None:
+            can["extend"] = self._extend
         return can
 
     def _guard(self) -> Any:
@@ -182,8 +241,26 @@ class SteeringCallback(Steering, Callback):
                 step=self.run.step,
                 epoch=self._epoch + is_whole,
                 batch=0 if is_whole else count,
+                more=self._changed(),
             )
         return {"path": path}
+
+    def _changed(self) -> dict[str, Any]:
+        """What a fit that goes on from a checkpoint could not know."""
+        held = {"learning_rates": self._held} if self._held else {}
+        return held | ({"epochs": self._epochs} if self._epochs is not None else {})
+
+    def _extend(self, epochs: int | None = None, steps: int | None = None) -> dict[str, Any]:
+        """extend epochs=N: N epochs more"""
+        if epochs is None:
+            raise UnsupportedError("in epochs only: extend epochs=N")
+        total = self._epochs + epochs
+        if total > self._most_epochs:
+            raise OutOfRangeError(
+                f"fit was given epochs={self._most_epochs}, and cannot go on to {total}"
+            )
+        self._epochs = total
+        return {"total_epochs": total}
 
     def _evaluate(self) -> dict[str, Any]:
         """evaluate: the metrics of the program's evaluation_data, at the end of an epoch"""
@@ -191,20 +268,22 @@ class SteeringCallback(Steering, Callback):
             return self._backend.evaluate(self.model, self._evaluation_data)
 
     def _own_parameters(self) -> list[Param]:
-        """`lr`, unless there is no optimizer (a model with its own loop)."""
-        if not hasattr(getattr(self.model, "optimizer", None), "learning_rate"):
-            return []
+        """`lr`; with several optimizers one for each, `lr.NAME`. None for a model with its own loop."""
         return [
             Param(
-                name="lr",
-                get=lambda: self._backend.get_learning_rate(self.model),
-                set=self._set_learning_rate,
+                name=f"lr.{name}" if name else "lr",
+                get=functools.partial(self._get_learning_rate, optimizer),
+                set=functools.partial(self._set_learning_rate, name, optimizer),
                 min=0,
-                help="learning rate of the optimizer",
+                help=f"learning rate of the optimizer {name}".rstrip(),
             )
+            for name, optimizer in self._backend.optimizers(self.model).items()
         ]
 
-    def _set_learning_rate(self, value: float) -> None:
+    def _get_learning_rate(self, optimizer: Any) -> float:
+        return self._backend.get_learning_rate(self.model, optimizer)
+
+    def _set_learning_rate(self, name: str, optimizer: Any, value: float) -> None:
         backend, model = self._backend, self.model
         if (
             self.run.step > self._offset + self._done
@@ -215,7 +294,13 @@ class SteeringCallback(Steering, Callback):
                 "this training does not use model.optimizer; give SteeringCallback "
                 'parameters={"lr": (get, set)} for the one that it uses'
             )
-        backend.set_learning_rate(model, value)
+        self._hold(name, optimizer, value)
+
+    def _hold(self, name: str, optimizer: Any, value: float) -> None:
+        follows = self._backend.schedule_of(optimizer) is not None
+        self._backend.set_learning_rate(self.model, optimizer, value)
+        if follows:
+            self._held[name] = value
 
     def _can_count(self) -> bool:
         """Whether our own count of steps is exact. It is not where Keras runs several at once and the
@@ -231,13 +316,31 @@ class SteeringCallback(Steering, Callback):
             self._first = self._offset + done
         else:
             self._first = self.run.step
+        skipped = self._skip_seen(epoch) if self._is_fresh else 0
+        self._first -= skipped
         self._is_fresh = False
         self._has_trained = False
         self._gate_offset = self._first + 1
         self._last = self._first + self._steps if self._steps else NEVER
         self._look_step = 0
         self._forget_initial_epoch()
-        self.run._publish(self._first, epoch)
+        self.run._publish(self._first + skipped, epoch)
+
+    def _skip_seen(self, epoch: int) -> int:
+        """Passes over the batches that this epoch's weights have seen before the training was left;
+        how many."""
+        if not self._has_gone_on:
+            begun, self._skip = self._backend.place_of_backup(callbacks_beside(self))
+            self._skip = self._skip if begun == epoch else 0
+        if self._steps and self._skip >= self._steps:
+            raise FailedError(
+                f"cannot go on behind batch {self._skip} of an epoch: this one has {self._steps}"
+            )
+        if self._skip:
+            self._backend.skip_batches(self.model, self._skip)
+            self.run._close_gate()  # the steps until then are no news
+            self.run.note(f"epoch {epoch} goes on behind its first {self._skip} batches")
+        return self._skip
 
     # The next step begins in on_train_batch_end, not in on_train_batch_begin: Keras looks at
     # stop_training after that call, and a stop applied later would let one more step run. Nearly
@@ -246,8 +349,18 @@ class SteeringCallback(Steering, Callback):
     def _look(self, step: int, logs: Any) -> None:
         """What StepGate calls when there is something to do: a safe point, or metrics."""
         step = min(step, self._last)  # steps_per_execution counts past the end
-        if self.run.begin_step(step):
-            self.model.stop_training = True
+        count = step - self._first
+        if count < self._skip:
+            return
+        if self._skip:
+            self._skip = 0
+            self.run._open_gate(self)
+        may_act = bool(self.run._pending) or step >= self.run._due  # not the memory of the run
+        if may_act:
+            self._remark(count)
+        self._obey(self.run.begin_step(step), count)
+        if may_act:
+            self._remark()
         if self._is_report_due():
             self._report(logs)
         self._look_step = min(self.run._due, self._last + 1)
@@ -256,6 +369,8 @@ class SteeringCallback(Steering, Callback):
         self._has_trained = True
         self._report(logs)
         self._obey(self.run.end_epoch(epoch))
+        if self._epochs is not None and epoch + 1 >= self._epochs:
+            self.model.stop_training = True
 
     def on_test_begin(self, logs: Any = None) -> None:
         if self._training:
@@ -264,7 +379,7 @@ class SteeringCallback(Steering, Callback):
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._training and self.run.poll():
-            self.model.stop_training = True
+            self._obey(True)
             if self._skips_validation():
                 self._backend.skip_validation(self.model)
 
@@ -276,6 +391,26 @@ class SteeringCallback(Steering, Callback):
         wanted = self.run.stop_validate
         return self._skip_validation if wanted is None else not wanted
 
-    def _obey(self, stop: bool) -> None:
-        if stop:
-            self.model.stop_training = True
+    def _obey(self, stop: bool, count: int = 0) -> None:
+        """Has `fit` return; at the first call, where `count` batches of an epoch have run, unless 0."""
+        if not stop:
+            return
+        self.model.stop_training = True
+        if self._is_obeyed:
+            return
+        self._is_obeyed = True
+        if count and count != self._steps:
+            self._partial_epoch = count
+            self.run.note(self._partly(count))
+        if self.run.ending == "stop" and not self._is_complete():
+            batches = self._partial_epoch or 0
+            begins = self._epoch if batches else self._epoch + 1
+            beside = callbacks_beside(self)
+            self._finish_backups = self._backend.keep_backups(beside, begins, batches)
+
+    def _is_complete(self) -> bool:
+        is_last = self._epoch + 1 >= min(self._epochs or self._most_epochs, self._most_epochs)
+        return is_last and self._partial_epoch is None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_finish_backups": None}

@@ -230,6 +230,39 @@ static void test_extend_has_its_arguments_already(void **state)
     assert_int_equal(kj_run_add_verb(fix.run, &verb, NULL), KJ_EEXIST);
 }
 
+static void test_a_remark_is_in_each_answer(void **state)
+{
+    (void)state;
+    static const char told[] = "the best weights are put back";
+    kj_run_begin_step(fix.run, 0);
+    assert_int_equal(kj_run_remark(fix.run, "stop", "not yet", NULL), 0);
+    assert_int_equal(kj_run_remark(fix.run, "stop", told, NULL), 0);
+    assert_int_equal(kj_run_remark(fix.run, "pause", told, NULL), 0);
+    assert_int_equal(kj_run_remark(fix.run, "pause", NULL, NULL), 0);
+    assert_int_equal(kj_run_remark(fix.run, "stop", "", NULL), KJ_EARG);
+    assert_int_equal(kj_run_remark(fix.run, "stop", "a\xff", NULL), KJ_EARG);
+    assert_int_equal(kj_run_remark(fix.run, NULL, told, NULL), KJ_EARG);
+    fix_expect_state(conn, "pause", "accepted");
+    fix_expect_state(conn, "resume", "accepted");
+    fix_expect_state(conn, "stop at=epoch", "scheduled");
+    kj_run_begin_step(fix.run, 1);
+    kj_run_end_epoch(fix.run, 0);
+    struct json_object *journal = fix_journal();
+    size_t n = 0;
+    for (size_t k = 0; k < json_object_array_length(journal); k++) {
+        struct json_object *line = json_object_array_get_idx(journal, k);
+        const char *verb = fix_text(line, "verb");
+        bool is_stop = verb && strcmp(verb, "stop") == 0;
+        n += is_stop;
+        if (is_stop)
+            assert_string_equal(fix_text(line, "remark"), told);
+        else
+            assert_null(json_object_object_get(line, "remark"));
+    }
+    assert_int_equal(n, 4); /* accepted, scheduled, applied, done */
+    json_object_put(journal);
+}
+
 static void test_a_refusal_gives_its_reason(void **state)
 {
     (void)state;
@@ -368,6 +401,7 @@ int main(void)
         TEST(test_help_shows_what_is_provided),
         TEST(test_extend_has_its_arguments_already),
         TEST(test_a_refusal_gives_its_reason),
+        TEST(test_a_remark_is_in_each_answer),
         TEST(test_a_stop_saves_first),
         TEST(test_a_stop_that_cannot_save_stops_nothing),
         TEST(test_only_at_the_end_of_an_epoch),

@@ -48,10 +48,21 @@ static void tell(kj_run *run, int kind, int64_t seq, bool is_last, char *text)
         kji_helper_wake(&run->helper);
 }
 
+/* What the program has to say to whoever sends this verb. */
+static void add_remark(const kj_run *run, const kji_command *command, struct json_object *record)
+{
+    struct json_object *remark;
+    bool is_obeyed = command->state != KJI_REJECTED && command->state != KJI_FAILED &&
+                     command->state != KJI_EXPIRED;
+    if (is_obeyed && json_object_object_get_ex(run->remarks, command->verb_name, &remark))
+        json_object_object_add(record, "remark", json_object_get(remark));
+}
+
 void kji_run_record(kj_run *run, kji_command *command, int state)
 {
     command->state = state;
     struct json_object *record = kji_command_record(command);
+    add_remark(run, command, record);
     char *line = journal(run, record);
     json_object_put(record);
     if (line && command->command_id && !command->dry_run)

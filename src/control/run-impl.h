@@ -99,6 +99,7 @@ struct kj_run {
     bool stop_saved;    /* a checkpoint was saved with it */
     int stop_validate;  /* as kj_run_stop_validate */
     uint32_t abilities; /* enum kj_ability */
+    struct json_object *remarks;   /* by verb: what its senders are told; NULL: none yet */
     char *refusal[KJI_N_STANDARD]; /* why the program refuses a standard verb; NULL: it does not */
     kji_checkpoint checkpoint;
     char *resumed_from; /* constant */

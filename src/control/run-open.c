@@ -48,6 +48,7 @@ static void free_run(kj_run *run)
     kji_signals_done(&run->signals);
     kji_schedule_file_done(&run->schedule);
     json_object_put(run->json);
+    json_object_put(run->remarks);
     for (size_t k = 0; k < KJI_N_STANDARD; k++)
         free(run->refusal[k]);
     free(run->rank_refusal);

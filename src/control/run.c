@@ -247,3 +247,22 @@ int kj_run_refuse_verb(kj_run *run, const char *verb, const char *reason, kj_err
     kji_run_unlock(run);
     return 0;
 }
+
+int kj_run_remark(kj_run *run, const char *verb, const char *text, kj_error *err)
+{
+    size_t size = text ? strnlen(text, KJI_REASON_MAX + 1) : 1;
+    if (!verb || !*verb || size == 0 || size > KJI_REASON_MAX ||
+        (text && !kji_utf8_valid(text, size)))
+        return kji_fail(err, KJ_EARG, "a remark is of a verb, and has 1 to %d bytes of UTF-8",
+                        KJI_REASON_MAX);
+    if (run->forked)
+        return 0;
+    kji_run_lock(run);
+    if (!run->remarks)
+        run->remarks = json_object_new_object();
+    json_object_object_del(run->remarks, verb);
+    if (text)
+        json_object_object_add(run->remarks, verb, kji_json_new_text(text, KJI_REASON_MAX));
+    kji_run_unlock(run);
+    return 0;
+}

@@ -192,26 +192,6 @@ def test_set_lr_replies_with_old_and_new_value_read_back():
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-4)
 
 
-@pytest.mark.backends("tensorflow", "jax", "torch")
-def test_lr_of_a_schedule_is_refused_with_the_reason():
-    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
-    code = """
-try:
-    c.send("set lr=0.5")
-except kajitori.Error as error:
-    print(json.dumps([str(error), c.call("params")["params"][0]["value"]]))
-c.send("stop")"""
-    sender = At(steering(code.strip()))
-    model = make_model(optimizer=keras.optimizers.SGD(schedule))
-    fit(model, SteeringCallback(), sender)
-    message, value = last_json(sender.process)
-    assert message == (
-        "lr: the learning rate follows a schedule (ExponentialDecay); to set it, compile the model with "
-        "a number"
-    )
-    assert 0 < value <= 0.1
-
-
 @pytest.mark.parametrize("value", ["-1", "nan", "fast"])
 def test_a_wrong_lr_is_rejected_and_training_goes_on(value):
     code = f"""

@@ -6,7 +6,7 @@ a stop to which fit returns, the code behind it, the next fit: test_keras.py
 a stop at an exact step, steps_per_execution, data of unknown length: test_keras.py
 a missing, deleted or regular file in the FIFO's place, bad bytes, unknown commands: test_keras.py
 a writer that opens the FIFO and stays silent, gradient accumulation: test_keras_fits.py
-what a stop does to other callbacks, BackupAndRestore, EarlyStopping: test_keras_fits.py
+what a stop does to other callbacks, BackupAndRestore, EarlyStopping: test_keras_partial.py, test_keras_fits.py
 a stop during a validation, and what becomes of it: test_keras_verbs.py
 """
 
@@ -173,13 +173,17 @@ def test_set_of_nan(value):
 
 
 @pytest.mark.backends("tensorflow", "jax", "torch")
+@pytest.mark.backends("tensorflow", "jax", "torch")
 def test_set_of_a_scheduled_lr():
+    """Takes the schedule's place, and says so (what it does to the training: test_keras_rates.py)."""
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 100)
     model = make_model(optimizer=keras.optimizers.SGD(schedule))
     fit(model, SteeringCallback(), Send("set lr=0.5"), epochs=1)
-    ((state, _, _, reason),) = settled("set")
-    assert state == "failed"
-    assert "follows a schedule (CosineDecay)" in reason
+    ((state, old, new, _),) = settled("set")
+    assert (state, new) == ("applied", {"lr": 0.5})
+    assert old["lr"] < 0.1
+    told = [line["remark"] for line in kajitori.journal() if line.get("verb") == "set"]
+    assert "lr follows CosineDecay with decay_steps=100" in told[0]
 
 
 @pytest.mark.parametrize("line", ["stop", " stop", "stop ", "STOP", "stop\r", "set lr=0.5\nstop"])

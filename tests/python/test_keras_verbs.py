@@ -213,14 +213,108 @@ def test_leaving_and_going_on_is_the_training_that_never_left(tmp_path, monkeypa
     assert history.epoch == [0], "a checkpoint is taken up once"
 
 
-def test_leaving_in_the_middle_of_an_epoch_begins_it_anew(tmp_path, monkeypatch):
+@pytest.mark.backends("tensorflow", "jax", "torch")
+@pytest.mark.parametrize("steps_per_execution", [1, 4])
+def test_leaving_in_the_middle_of_an_epoch_goes_on_behind_its_batches(
+    tmp_path, monkeypatch, steps_per_execution
+):
+    """Exactly, with data in a fixed order; what comes to the callbacks meanwhile has no metrics."""
+    if steps_per_execution > 1 and keras.backend.backend() == "torch":
+        steps_per_execution = 1  # Keras has no other there
+
+    def make():
+        return make_model(steps_per_execution=steps_per_execution)
+
+    options = {"epochs": 4, "shuffle": False}
+    keras.utils.set_random_seed(0)
+    whole = make()
+    fit(whole, **options)
+
+    keras.utils.set_random_seed(0)
+    cb = SteeringCallback(checkpoint_dir=tmp_path)
+    with pytest.raises(kajitori.Left):
+        fit(make(), cb, Send("pause level=leave at=step:13", step=0), **options)
+    path = kajitori.journal()[-1]["checkpoint"]["path"]
+    batch = 3 if steps_per_execution == 1 else 4
+    assert state_of(path) == {"format": 1, "step": 10 + batch, "epoch": 1, "batch": batch}
+
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", path)
+    seen = []
+    watch = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append((cb.step, bool(logs)))
+    )
+    cb, model = SteeringCallback(checkpoint_dir=tmp_path), make()
+    history, _ = fit(model, cb, watch, **options)
+    assert history.epoch == [1, 2, 3]
+    assert [step for step, has_metrics in seen if not has_metrics] == [10 + batch] * (
+        batch // steps_per_execution
+    )
+    assert cb.step == int(model.optimizer.iterations) == 4 * STEPS
+    for weights, expected in zip(model.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(weights, expected)
+
+
+def test_a_checkpoint_of_more_batches_than_there_are(tmp_path, monkeypatch):
     path = leave(tmp_path, "pause level=leave", epochs=4)
-    assert state_of(path) == {"format": 1, "step": 14, "epoch": 1, "batch": 4}
     monkeypatch.setenv("KAJITORI_CHECKPOINT", path)
     cb = SteeringCallback(checkpoint_dir=tmp_path)
-    history, _ = fit(make_model(), cb, epochs=4)
-    assert history.epoch == [1, 2, 3]
-    assert cb.step == 14 + 3 * STEPS
+    with pytest.raises(kajitori.FailedError, match="behind batch 4 of an epoch: this one has 2"):
+        make_model().fit(X[:16], Y[:16], batch_size=8, epochs=4, verbose=0, callbacks=[cb])
+    cb.run.close()
+
+
+def test_extend_goes_on_with_everything_as_it_is():
+    """The same fit: the other callbacks and the history are one of all epochs."""
+    cb, model = SteeringCallback(epochs=2), make_model()
+    early = keras.callbacks.EarlyStopping("loss", mode="max", patience=50)
+    history, guard = fit(model, cb, early, Send("extend epochs=3", step=STEPS + 2), epochs=9)
+    assert history.epoch == [0, 1, 2, 3, 4]
+    assert guard.batches == 5 * STEPS
+    assert early.wait == 4, "counts on"
+    assert results("extend") == [{"total_epochs": 5}]
+    assert (cb.run.ending, cb.run.should_stop) == (None, False)
+    assert not kajitori.journal()[-1]["stopped"]
+
+
+@pytest.mark.backends("tensorflow", "jax", "torch")
+def test_extend_in_the_last_moment_and_what_it_says_of_the_schedule():
+    schedule = keras.optimizers.schedules.CosineDecay(0.1, 20)
+    model = make_model(optimizer=keras.optimizers.SGD(schedule))
+    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, lr: lr)
+    scheduler.on_epoch_begin = lambda epoch, logs=None: None
+    cb = SteeringCallback(epochs=1)
+    history, _ = fit(model, cb, scheduler, Send("extend epochs=1 at=epoch", step=2), epochs=9)
+    assert history.epoch == [0, 1]
+    told = [line["remark"] for line in kajitori.journal() if line.get("verb") == "extend"]
+    assert told[0] == (
+        "LearningRateScheduler is asked for each epoch more; "
+        "lr follows CosineDecay with decay_steps=20, which does not change with it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("extend epochs=9", "fit was given epochs=4, and cannot go on to 11"),
+        ("extend steps=5", "in epochs only: extend epochs=N"),
+    ],
+)
+def test_extend_beyond_what_fit_was_given(line, why):
+    history, _ = fit(make_model(), SteeringCallback(epochs=2), Send(line), epochs=4)
+    assert history.epoch == [0, 1]
+    assert settled("extend")[-1][3] == why
+    with pytest.raises(kajitori.ArgumentError, match="epochs: 0 is no number"):
+        SteeringCallback(epochs=0)
+
+
+def test_an_extension_is_in_the_checkpoint(tmp_path, monkeypatch):
+    lines = ("extend epochs=2", "pause level=leave at=epoch")
+    cb = SteeringCallback(checkpoint_dir=tmp_path, epochs=1)
+    with pytest.raises(kajitori.Left):
+        fit(make_model(), cb, Send(*lines), epochs=9)
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", kajitori.journal()[-1]["checkpoint"]["path"])
+    history, _ = fit(make_model(), SteeringCallback(checkpoint_dir=tmp_path, epochs=1), epochs=9)
+    assert history.epoch == [1, 2]
 
 
 def test_a_checkpoint_of_another_folder_is_not_ours(tmp_path, monkeypatch):

@@ -24,7 +24,8 @@ class Watch(keras.callbacks.Callback):
         self.lr = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
 
     def on_train_batch_end(self, batch, logs=None):
-        self.record.step(self.lr)
+        if logs:  # else it was seen before the training was left, and passed over
+            self.record.step(self.lr)
 
     def on_test_batch_end(self, batch, logs=None):
         self.record.test()
@@ -47,12 +48,13 @@ def train(record):
         commands={"count": lambda cb: len(record.did["lrs"])},
         checkpoint_dir=record.folder,
         evaluation_data=VALIDATION,
+        epochs=EPOCHS,
     )
     model.fit(
         X,
         Y,
         batch_size=BATCH,
-        epochs=EPOCHS,
+        epochs=2 * EPOCHS,  # which extend may come to
         verbose=0,
         validation_data=VALIDATION,
         validation_batch_size=BATCH,
