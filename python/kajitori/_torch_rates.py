@@ -168,27 +168,27 @@ def _move(
     changes: _Changes,
 ) -> None:
     group = optimizer.param_groups[index]
-    leaves = _leaves(schedulers)
-    before = [_probe(leaf, index) for leaf, _ in leaves]
+    found = leaves(schedulers)
+    before = [_probe(leaf, index) for leaf, _ in found]
     changes.write((group, "lr"), new)
     scaled: list[Place] = []
-    for leaf, is_active in leaves:
+    for leaf, is_active in found:
         for place in _places(leaf, group, index):
             if not any(place[0] is other[0] and place[1] == other[1] for other in scaled):
                 _scale(leaf, is_active, place, old, new, changes)
                 scaled.append(place)
-    for (leaf, is_active), was in zip(leaves, before, strict=True):
+    for (leaf, is_active), was in zip(found, before, strict=True):
         if is_active and was is not None and not _is_moved(was, _probe(leaf, index), old, new):
             raise UnsupportedError(
                 f"the schedule {type(leaf).__name__} would replace it at its next step, and its "
                 'form is not known; give parameters={"lr": (get, set)} that moves it'
             )
-    for scheduler in [*schedulers, *(leaf for leaf, _ in leaves)]:
+    for scheduler in [*schedulers, *(leaf for leaf, _ in found)]:
         if isinstance(getattr(scheduler, "_last_lr", None), list):
             changes.write((scheduler._last_lr, index), new)
 
 
-def _leaves(schedulers: Iterable[Any], is_active: bool = True) -> list[tuple[Any, bool]]:
+def leaves(schedulers: Iterable[Any], is_active: bool = True) -> list[tuple[Any, bool]]:
     """Schedulers without those that are made of others; with each, whether it is its turn."""
     found: dict[int, tuple[Any, bool]] = {}
     for one in schedulers:
@@ -200,7 +200,7 @@ def _leaves(schedulers: Iterable[Any], is_active: bool = True) -> list[tuple[Any
         if isinstance(one, lr_scheduler.SequentialLR):
             now = bisect_right(one._milestones, one.last_epoch)
         for k, part in enumerate(inner):
-            for leaf, active in _leaves([part], is_active and now in (None, k)):
+            for leaf, active in leaves([part], is_active and now in (None, k)):
                 found[id(leaf)] = (leaf, active)  # found alone, too: this is what it is
     return list(found.values())
 
@@ -272,7 +272,7 @@ def stretch(schedulers: Iterable[Any], old: int, new: int) -> dict[str, str]:
     """Tells schedulers whose end is that of the training that it has `new` epochs instead of `old`.
     What became of each; `UnsupportedError` when one would end the training by an exception."""
     plans: list[tuple[Callable[[], None], str, str]] = []
-    for leaf, _ in _leaves(schedulers):
+    for leaf, _ in leaves(schedulers):
         name, key = type(leaf).__name__, _length_of(leaf)
         length = getattr(leaf, key, 0)
         if key and length % old == 0:

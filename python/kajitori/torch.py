@@ -329,8 +329,8 @@ class Run(Steering):
         return {"path": path}
 
     def _check_schedulers(self, optimizer: Any) -> None:
-        known = [leaf for leaf, _ in _torch_rates._leaves(self._schedulers.values())]
-        for leaf, _ in _torch_rates._leaves(_torch_rates.schedulers_of(optimizer)):
+        known = [leaf for leaf, _ in _torch_rates.leaves(self._schedulers.values())]
+        for leaf, _ in _torch_rates.leaves(_torch_rates.schedulers_of(optimizer)):
             if not any(leaf is one for one in known):
                 raise UnsupportedError(
                     f"the optimizer has a schedule ({type(leaf).__name__}) that the program did not "

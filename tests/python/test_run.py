@@ -42,6 +42,18 @@ def test_a_run_is_listed_while_it_lives():
     assert kajitori.runs() == []
 
 
+def test_totals_that_are_known_later(run):
+    with kajitori.connect() as client:
+        run.set_totals(steps=20, epochs=2)
+        status = client.status()
+        assert (status["total_steps"], status["total_epochs"]) == (20, 2)
+        run.set_totals(epochs=3)
+        status = client.status()
+        assert (status["total_steps"], status["total_epochs"]) == (0, 3)
+    run.close()
+    run.set_totals(1, 1)
+
+
 def test_the_name_is_that_of_the_script(tmp_path):
     script = tmp_path / "my_training.py"
     script.write_text("import kajitori\nwith kajitori.Run() as run: print(run.id)\n")

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """examples/torch_steered.py, steered from another process, left in the middle of an epoch and taken up
-again."""
+again; the lines at the beginning of docs/frameworks/torch.md."""
 
 import re
 import subprocess
 
+import torch
 from test_examples import connected, finish, start
-from training import PATIENCE, applied
+from torch_training import X, Y, make_loader
+from training import PATIENCE, TOP, applied
 
 import kajitori
 
@@ -33,3 +35,27 @@ def test_torch_steered(tmp_path):
     assert begin == f"goes on from {saved['path']} in epoch {epoch}"
     steps = re.fullmatch(r"stopped \(enough\) after (\d+) steps: val_accuracy 0\.\d+", end)[1]
     assert int(steps) > saved["step"]
+
+
+def test_the_lines_to_start_with(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    whole, two_lines, *_ = re.findall(
+        r"```python\n(.*?)```", (TOP / "docs/frameworks/torch.md").read_text(), re.DOTALL
+    )
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+    names = {
+        "model": model,
+        "optimizer": optimizer,
+        "scheduler": torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+        "loader": make_loader(),
+        "others": [(X, Y)],
+        "loss_of": torch.nn.functional.mse_loss,
+    }
+    exec(whole, names)
+    assert (names["run"].step, capsys.readouterr().out) == (1000, "this runs, also after a stop\n")
+    before, inside = two_lines.split("...\n")
+    exec(before, names)
+    exec("for _ in range(9):\n" + inside, names)
+    assert names["run"].step == 9
+    names["run"].close()
