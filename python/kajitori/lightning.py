@@ -105,6 +105,9 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
         self._validated: dict[str, Any] = {}  # metrics of the newest validation
         self._extended: dict[str, int] = {}  # limits of the trainer that `extend` has changed
         self._at_epochs_end = False  # where the training is, or went on from
+        self._at_start = False  # no batch has run
+        self._came_with: Any = None  # state of the loops in the checkpoint that it went on from
+        self._is_saving = False
 
     @property
     def model(self) -> Any:
@@ -138,6 +141,7 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
         self._start()
+        self._at_start = True
         self._set_phase("sanity check")
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
@@ -149,7 +153,9 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
         self.run.set_totals(self._total_steps(), self._total_epochs())
         if self._at_epochs_end:
             loops.begin_next_epoch(trainer)
-        self._obey(self.run.begin_step(self._offset + loops.batches(trainer)))
+        self._at_start = True
+        self._count_from_here()
+        self._obey(self.run.begin_step(self.run.step))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._finish()
@@ -230,14 +236,19 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
         name = f"step-{max(self.run.step, 0):08d}.ckpt"
         path = os.path.join(self._checkpoint_dir, name)
         os.makedirs(self._checkpoint_dir, exist_ok=True)
-        with self._in_phase("checkpoint"), self._resumable():
-            self.trainer.save_checkpoint(path)
+        self._is_saving = True
+        try:
+            with self._in_phase("checkpoint"), self._resumable():
+                self.trainer.save_checkpoint(path)
+        finally:
+            self._is_saving = False
         return {"path": path}
 
     def _resumable(self) -> contextlib.AbstractContextManager[Any]:
-        if self.trainer.sanity_checking:
+        if self.trainer.sanity_checking or (self._at_start and self._came_with is None):
             return loops.as_before_training(self.trainer)
-        if not self._at_epochs_end and loops.is_validation_next(self.trainer):
+        is_settled = self._at_start or self._at_epochs_end
+        if not is_settled and loops.is_validation_next(self.trainer):
             return loops.as_before_validation(self.trainer)
         return contextlib.nullcontext()
 
@@ -261,8 +272,11 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         if self._training:
             checkpoint["kajitori"] = {"limits": self._extended, "epoch_end": self._at_epochs_end}
+        if self._is_saving and self._at_start and self._came_with is not None:
+            checkpoint["loops"] = self._came_with  # has trained nothing since
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        self._came_with = checkpoint.get("loops")
         state = checkpoint.get("kajitori")
         if state is not None:
             self._extended, self._at_epochs_end = state["limits"], state["epoch_end"]
@@ -271,11 +285,14 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
     # Steps, epochs, validations.
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        first = self._offset + loops.batches(trainer)
+        self._count_from_here()
+
+    def _count_from_here(self) -> None:
+        """Not only when an epoch begins: one that is gone on with has no such hook."""
+        first = self._offset + loops.batches(self.trainer)
         self._next_step = first + 1  # begins when the first batch has run
-        self._at_epochs_end = False
         self._look_step = 0
-        self.run._publish(first, trainer.current_epoch)
+        self.run._publish(first, self.trainer.current_epoch)
 
     # The next step begins in on_train_batch_end, where Lightning looks at should_stop. Nearly always
     # there is nothing to do: StepGate.next_step returns.
@@ -284,6 +301,7 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
         """What StepGate calls when there is something to do: a safe point, or metrics."""
         if not self._training:
             return
+        self._at_start = self._at_epochs_end = False
         if self.run.begin_step(step):
             self._obey(True)
             if self._skips_validation() and not loops.needs_validation(trainer):
@@ -296,7 +314,7 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
         self._epoch_end.call(trainer, self._end_epoch)
 
     def _end_epoch(self, trainer: Any) -> None:
-        self._at_epochs_end = True
+        self._at_start, self._at_epochs_end = False, True
         self._report(loops.new_metrics(trainer))
         self._obey(self.run.end_epoch(trainer.current_epoch))
 

@@ -298,6 +298,7 @@ def test_leaving_at_the_end_of_an_epoch_and_going_on_is_exact(
     before, _ = leave(tmp_path, "pause level=leave at=epoch", **options)
     (path,) = tmp_path.glob("*.ckpt")
     assert path.name == f"step-{BATCHES:08d}.ckpt"
+    leave_again(monkeypatch, path, **options)
     given = str(path) if is_given else None
     after, model, stopping, trainer = go_on(monkeypatch, path, given=given, **options)
     assert before + after == expected
@@ -320,8 +321,34 @@ def test_going_on_from_elsewhere_leaves_nothing_out(tmp_path, monkeypatch, step,
     expected, _, _, _ = whole(**options)
     before, _ = leave(tmp_path, step=step, hook=hook, **options)
     (path,) = tmp_path.glob("*.ckpt")
+    leave_again(monkeypatch, path, **options)
     after, _, _, _ = go_on(monkeypatch, path, **options)
     assert before + after == expected
+
+
+def leave_again(monkeypatch, path, **options):
+    """A training that goes on, and leaves before its first step, saves the same place."""
+    plan = path.parent / "plan"
+    plan.write_text("pause level=leave at=step:0\n")
+    with monkeypatch.context() as context:
+        context.setenv("KAJITORI_SCHEDULE", str(plan))
+        with pytest.raises(kajitori.Left):
+            go_on(context, path, **options)
+    assert list(path.parent.glob("*.ckpt")) == [path]
+    under_test._taken_up.clear()
+
+
+def test_steps_are_counted_on_in_an_epoch_that_is_gone_on_with(tmp_path, monkeypatch):
+    leave(tmp_path, step=2)
+    (path,) = tmp_path.glob("*.ckpt")
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", str(path))
+    plan = tmp_path / "plan"
+    plan.write_text("stop at=step:5 validate=no\n")
+    monkeypatch.setenv("KAJITORI_SCHEDULE", str(plan))
+    cb = SteeringCallback(checkpoint_dir=tmp_path)
+    _, _, witness = fit(cb, model=Model(adam))
+    assert (path.name, witness.batches) == ("step-00000003.ckpt", 2)
+    assert (cb.step, cb.epoch) == (5, 0)
 
 
 def test_a_checkpoint_of_the_sanity_check_is_one_of_the_beginning(tmp_path, monkeypatch):
@@ -336,6 +363,19 @@ def test_a_checkpoint_of_the_sanity_check_is_one_of_the_beginning(tmp_path, monk
     (path,) = tmp_path.glob("*.ckpt")
     assert path.name == "step-00000000.ckpt"
     after, _, _, _ = go_on(monkeypatch, path)
+    assert after == expected
+
+
+def test_a_checkpoint_before_the_first_step(tmp_path, monkeypatch):
+    plan = tmp_path / "plan"
+    plan.write_text("checkpoint at=step:0\n")
+    options = {"max_epochs": -1, "max_steps": 2 * BATCHES}
+    with monkeypatch.context() as context:
+        context.setenv("KAJITORI_SCHEDULE", str(plan))
+        fit(SteeringCallback(checkpoint_dir=tmp_path), model=Model(adam), **options)
+    (path,) = tmp_path.glob("*.ckpt")
+    expected, _, _, _ = whole(**options)
+    after, _, _, _ = go_on(monkeypatch, path, **options)
     assert after == expected
 
 
