@@ -64,6 +64,8 @@ _NO_TRAINING: dict[str, Any] = {
     "_planned_epochs": 0,  # of the Trainer's own loop
     "_is_longer": False,
 }
+_BEST = "at the end of train the best model is loaded (load_best_model_at_end)"
+_SHORT_AGAIN = "what leaves and is resumed is as long as TrainingArguments say, without extend"
 _NOT_LONGER = "this version of transformers has no way to go on when the last of its epochs is over"
 
 
@@ -184,6 +186,9 @@ class SteeringCallback(Steering, TrainerCallback):
         self.run._publish(step, self._epoch)
         if step:
             self.run.note(f"goes on from step {step}")
+        best = _BEST if self.args.load_best_model_at_end else None
+        for verb, remark in (("stop", best), ("prune", best), ("pause", None)):
+            self.run.remark(verb, remark)
 
     def _abilities(self) -> dict[str, bool]:
         can = self._evaluation_data() is not None and not self.args.batch_eval_metrics
@@ -235,6 +240,7 @@ class SteeringCallback(Steering, TrainerCallback):
             state.num_train_epochs = total["total_epochs"] = -(-state.max_steps // per_epoch)
         control.should_training_stop = False
         self._is_longer = True
+        self.run.remark("pause", _SHORT_AGAIN)
         return total | {"schedule": "told" if told else "does not depend on the length"}
 
     def _steps_per_epoch(self) -> int | None:

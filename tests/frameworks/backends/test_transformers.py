@@ -193,10 +193,13 @@ def test_extend_is_the_longer_training_from_then_on(tmp_path, kind):
 @pytest.mark.parametrize(("steps", "nth"), [(15, 3), (15, 15), (20, 20)])
 def test_extend_steps_also_at_the_last_step(tmp_path, steps, nth):
     cb = SteeringCallback()
-    trainer, guard = train(tmp_path, cb, Send("extend steps=12", nth=nth), max_steps=steps)
+    send = Send("pause", "resume", "extend steps=12", "pause", "resume", nth=nth)
+    trainer, guard = train(tmp_path, cb, send, max_steps=steps)
     assert (guard.steps, guard.ends) == (steps + 12, 1)
     assert trainer.state.epoch == pytest.approx((steps + 12) / STEPS)
     assert results("extend")[0]["schedule"] == "does not depend on the length"
+    remarks = [line.get("remark", "") for line in journal("pause", "done")]
+    assert [remark.endswith("without extend") for remark in remarks] == [False, True]
 
 
 class Stream(torch.utils.data.IterableDataset):

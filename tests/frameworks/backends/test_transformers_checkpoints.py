@@ -97,6 +97,8 @@ def test_after_a_stop_the_best_model_is_loaded_and_the_checkpoint_of_the_stop_is
     assert trainer.state.best_model_checkpoint == str(tmp_path / "checkpoint-2")
     assert trainer.model.last.bias.abs() < 5, "the best model"
     assert trainer.args.save_total_limit == 1
+    told = {line["remark"] for line in journal("stop", "accepted", "applied", "done")}
+    assert told == {"at the end of train the best model is loaded (load_best_model_at_end)"}
 
 
 def test_a_checkpoint_that_fails_leaves_the_training_and_no_rubbish(tmp_path):
