@@ -88,3 +88,5 @@ def test_pruning_an_estimator(tmp_path):
     )
     assert len(trials) == 6
     assert {("complete", "200"), ("pruned", "100")} <= set(trials)
+    (keras,) = re.findall(r"^\['COMPLETE', 'COMPLETE', .*\]$", output, re.M)
+    assert "'PRUNED'" in keras
