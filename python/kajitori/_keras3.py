@@ -120,6 +120,10 @@ def begin_with_epoch(model: Any, epoch: int | None) -> None:
     model._initial_epoch = epoch
 
 
+def watch_backup(model: Any) -> None:
+    """Nothing: a `BackupAndRestore` has a fit begin with an epoch."""
+
+
 def skip_batches(model: Any, count: int) -> None:
     """For a `fit` in its on_epoch_begin: the next `count` batches are taken from the data, and nothing is
     done with them. The other callbacks are called for them, without metrics."""

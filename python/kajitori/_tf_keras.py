@@ -15,8 +15,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from kajitori import _tf_keras_rate
-from kajitori._errors import UnsupportedError
+import numpy as np
+
+from kajitori._errors import OutOfRangeError, UnsupportedError
 
 WEIGHTS = "model.weights"
 """Prefix of the files of a checkpoint, in TensorFlow's own format: the one in HDF5 lacks optimizers of
@@ -33,15 +34,14 @@ def model_of(model: Any) -> Any:
     return model
 
 
-def optimizer_of(model: Any) -> Any:
+def _inner(optimizer: Any) -> Any:
     """The one that steps: without the wrapper that scales losses."""
-    optimizer = getattr(model, "optimizer", None)
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def iterations(model: Any) -> int:
     """Batches that the optimizer has seen, 0 when there is no optimizer to ask."""
-    optimizer = optimizer_of(model)
+    optimizer = _inner(getattr(model, "optimizer", None))
     return 0 if optimizer is None else int(optimizer.iterations.numpy())
 
 
@@ -51,34 +51,180 @@ def can_skip_batches(model: Any) -> bool:
 
 
 def optimizers(model: Any) -> dict[str, Any]:
-    """Those that have a learning rate: "" is the only one."""
-    optimizer = optimizer_of(model)
+    """Those that have a learning rate: there is one, without a name."""
+    optimizer = getattr(model, "optimizer", None)
     return {"": optimizer} if hasattr(optimizer, "learning_rate") else {}
 
 
-def get_learning_rate(model: Any, optimizer: Any) -> float:
-    return _tf_keras_rate.get(optimizer)
+def _source(optimizer: Any) -> Any:
+    """What the optimizer takes its rate from: a variable, a schedule, or what else it was given."""
+    inner = _inner(optimizer)
+    if hasattr(inner, "_hyper"):  # a legacy one, which makes its variables late
+        inner._create_hypers()
+        return inner._hyper["learning_rate"]
+    return getattr(inner, "_learning_rate", inner.learning_rate)
 
 
-def set_learning_rate(model: Any, optimizer: Any, value: float) -> None:
-    _tf_keras_rate.set(model, optimizer, value)
+def _is_number(source: Any) -> bool:
+    return hasattr(source, "assign")
 
 
 def schedule_of(optimizer: Any) -> str | None:
-    """None: a schedule stays, within what `_tf_keras_rate` puts in its place."""
-    return None
+    """What the learning rate follows, in words; None where it is a number that can be assigned."""
+    source = _source(optimizer)
+    if _is_number(source):
+        return None
+    length = getattr(source, "decay_steps", None) or getattr(source, "first_decay_steps", None)
+    name = getattr(source, "__name__", type(source).__name__)
+    return f"{name} with decay_steps={length}" if length else name
+
+
+def get_learning_rate(model: Any, optimizer: Any) -> float:
+    """That of the next batch."""
+    return _shortest(_rate(optimizer))
+
+
+def _rate(optimizer: Any) -> Any:
+    source = _source(optimizer)
+    if callable(source) and not _is_number(source):
+        is_schedule = hasattr(source, "get_config")  # else a function without arguments
+        source = source(_inner(optimizer).iterations) if is_schedule else source()
+    return np.asarray(source.numpy() if hasattr(source, "numpy") else source)
+
+
+def set_learning_rate(model: Any, optimizer: Any, value: float) -> None:
+    """From the next batch on, whatever the optimizer has. A schedule is replaced by a number, and the
+    step, which may have been traced with the old one, is traced anew."""
+    dtype = _rate(optimizer).dtype
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.asarray(value).astype(dtype)):
+            raise OutOfRangeError(f"{value} is more than {dtype} can hold")
+    source = _source(optimizer)
+    if _is_number(source):
+        source.assign(value)
+    else:
+        _replace(_inner(optimizer), value, dtype)
+        model.train_function = model.make_train_function(force=True)
+
+
+def _replace(optimizer: Any, value: float, dtype: Any) -> None:
+    import tensorflow as tf
+
+    rate = tf.Variable(
+        value,
+        dtype=dtype,
+        trainable=False,
+        name="learning_rate",
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+    if hasattr(optimizer, "_hyper"):
+        optimizer._set_hyper("learning_rate", rate)
+    else:
+        optimizer._learning_rate = rate
+
+
+def guards_trainable(model: Any) -> Any:
+    """Nothing to guard: a layer's `trainable` is looked at by `compile` only."""
+    return contextlib.nullcontext()
+
+
+_COUNTERS = "_maybe_load_initial_counters_from_ckpt"  # where a fit asks with which batch it begins
+_UNUSED = -1  # Keras' number for no batch
+
+
+def begin_with_epoch(model: Any, epoch: int | None) -> None:
+    """For a `fit` in its on_train_begin, in the way of `tf.keras.callbacks.BackupAndRestore`; None
+    takes it back."""
+    vars(model).pop(_COUNTERS, None)
+    if epoch is None:
+        return
+    if not hasattr(model, _COUNTERS):
+        raise UnsupportedError("this model's fit cannot begin with a later epoch")
+    setattr(model, _COUNTERS, lambda steps, initial_epoch: (epoch, 0))
+
+
+def watch_backup(model: Any) -> None:
+    """For a `fit` in its on_train_begin: a `BackupAndRestore` lets a fit begin with any batch, but with the
+    data of the first one. Now it begins with the epoch, and the place is kept for
+    `place_of_backup`."""
+    vars(model).pop(_COUNTERS, None)  # of a fit that failed in its beginning
+    original = getattr(model, _COUNTERS, None)
+    if original is None:
+        return
+
+    def counters(steps: int | None, initial_epoch: int) -> tuple[int, int]:
+        vars(model).pop(_COUNTERS, None)
+        epoch, batch = original(steps, initial_epoch)
+        state = model._training_state
+        if state is not None:
+            ours = _UNUSED - int(state._ckpt_saved_batch.numpy())
+            can_skip = steps and _build_optimizer(model)
+            state.kajitori_place = (epoch, max(batch, ours) if can_skip else 0)
+        return epoch, 0
+
+    setattr(model, _COUNTERS, counters)
+
+
+def _build_optimizer(model: Any) -> bool:
+    """Makes its variables, which get their values now from a checkpoint that may be gone at the first
+    step; False where the model has none yet."""
+    inner = _inner(getattr(model, "optimizer", None))
+    if model.built and hasattr(inner, "build"):
+        inner.build(model.trainable_variables)
+    elif model.built and hasattr(inner, "_create_all_weights"):
+        inner._create_all_weights(model.trainable_variables)
+    return bool(model.built)
+
+
+def place_of_backup(callbacks: list[Any]) -> tuple[int, int]:
+    """Epoch and number of batches of it that the weights which a `BackupAndRestore` has loaded have
+    seen."""
+    for backup in callbacks:
+        place = getattr(getattr(backup, "_training_state", None), "kajitori_place", None)
+        if place is not None:
+            return place
+    return 0, 0
+
+
+def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[], None]:
+    """Has each `BackupAndRestore` keep its backup, and makes it that of the place where `fit` is: in this
+    epoch, with `batches` of it behind. To be called at a stop, and what it returns when all callbacks
+    have had their on_train_end.
+
+    One that saves each epoch saves once more at its end, and a fit that finds that goes on with the
+    next one. So a partial epoch is saved as the end of the one before, and its batches by a number
+    that Keras never writes and never reads. Without us that epoch is begun anew then."""
+    backups = [b for b in callbacks if _is(b, "BackupAndRestore")]
+    deletes = [backup.delete_checkpoint for backup in backups]
+    for backup in backups:
+        backup.delete_checkpoint = False
+        state, steps = backup._training_state, backup.params.get("steps")
+        if isinstance(backup.save_freq, int):
+            if batches or steps:
+                state._ckpt_saved_batch.assign((batches or steps) - 1)
+            state.back_up(epoch)
+        elif batches:
+            state._ckpt_saved_epoch.assign(epoch - 1)
+            state._ckpt_saved_batch.assign(_UNUSED - batches)
+
+    def finish() -> None:
+        for backup, delete in zip(backups, deletes, strict=True):
+            backup.delete_checkpoint = delete
+
+    return finish
 
 
 def skip_batches(model: Any, count: int) -> None:
     """For a `fit` in its on_epoch_begin: the next `count` batches are taken from the data, and nothing is
-    done with them."""
+    done with them. The other callbacks are called for them, without metrics."""
     train, left = model.train_function, count
 
-    def skip(batches: Any) -> Any:
+    def skip(batches: Any) -> dict[str, Any]:
         nonlocal left
-        for _ in range(model._steps_per_execution.numpy()):
+        each = int(model._steps_per_execution.numpy())
+        for _ in range(each):
             next(batches)
-        left -= int(model._steps_per_execution.numpy())
+        left -= each
         if left <= 0:
             model.train_function = train
         return {}
@@ -87,22 +233,35 @@ def skip_batches(model: Any, count: int) -> None:
 
 
 def remarks(model: Any, callbacks: list[Any]) -> dict[str, list[str]]:
-    """By verb, what else happens when it is obeyed."""
-    return {"stop": [], "prune": [], "set": [], "extend": []}
+    """By verb, what else happens when it is obeyed: what the other callbacks of the `fit` do then."""
+    stop: list[str] = []
+    set_: list[str] = []
+    extend: list[str] = []
+    keeps: list[str] = []
+    for callback in callbacks:
+        if _is(callback, "EarlyStopping") and callback.restore_best_weights:
+            stop.append("EarlyStopping does not put back the weights of the best epoch")
+        elif _is(callback, "BackupAndRestore"):
+            keeps.append("BackupAndRestore keeps its backup, and the next fit goes on from it")
+        elif _is(callback, "LearningRateScheduler"):
+            set_.append("LearningRateScheduler sets lr anew at the beginning of the next epoch")
+            extend.append("LearningRateScheduler is asked for each epoch more")
+        elif _is(callback, "ReduceLROnPlateau"):
+            set_.append("ReduceLROnPlateau may lower lr at the end of an epoch")
+    for optimizer in optimizers(model).values():
+        schedule = schedule_of(optimizer)
+        if schedule is not None:
+            set_.append(f"lr follows {schedule}, and is constant once it is set")
+            extend.append(f"lr follows {schedule}, which does not change with it")
+    return {"stop": stop + keeps, "prune": stop, "set": set_, "extend": extend}
 
 
-def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[], None]:
-    """Nothing yet: a `BackupAndRestore` does what it does."""
-    return lambda: None
-
-
-def place_of_backup(callbacks: list[Any]) -> tuple[int, int]:
-    return 0, 0
-
-
-def guards_trainable(model: Any) -> Any:
-    """Nothing to guard: a layer's `trainable` is looked at by `compile` only."""
-    return contextlib.nullcontext()
+def _is(callback: Any, name: str) -> bool:
+    """Whether it is one of tf.keras' own of this name, or derived from it."""
+    return any(
+        base.__name__ == name and base.__module__.split(".")[0] in ("keras", "tf_keras")
+        for base in type(callback).__mro__
+    )
 
 
 def evaluate(model: Any, data: Any) -> dict[str, Any]:
@@ -117,30 +276,18 @@ def skip_validation(model: Any) -> None:
         handler._insufficient_data = True
 
 
-def begin_with_epoch(model: Any, epoch: int | None) -> None:
-    """For a `fit` in its on_train_begin, in the way of `tf.keras.callbacks.BackupAndRestore`; None
-    takes it back."""
-    if epoch is None:
-        vars(model).pop(_COUNTERS, None)
-        return
-    if not hasattr(model, _COUNTERS):
-        raise UnsupportedError("this model's fit cannot begin with a later epoch")
-    setattr(model, _COUNTERS, lambda steps, initial_epoch: (epoch, 0))
-
-
-_COUNTERS = "_maybe_load_initial_counters_from_ckpt"  # called by a fit in its beginning
-
-
 def save_weights(model: Any, folder: str) -> None:
     model.save_weights(os.path.join(folder, WEIGHTS))
 
 
 def load_weights(model: Any, folder: str) -> None:
     """Variables that are not there yet get their values when they are made."""
-    prefix = os.path.join(folder, WEIGHTS)
-    optimizer = optimizer_of(model)
-    if model.built and hasattr(optimizer, "build"):
-        optimizer.build(model.trainable_variables)
-    if optimizer is not None:
-        _tf_keras_rate.prepare(model, optimizer, prefix)
-    model.load_weights(prefix).assert_existing_objects_matched()
+    _build_optimizer(model)
+    model.load_weights(os.path.join(folder, WEIGHTS)).assert_existing_objects_matched()
+
+
+def _shortest(value: Any) -> float:
+    """The shortest decimal that is the same number in the array's precision: 0.001, where a float32
+    widened would show 0.0010000000474974513."""
+    array = np.asarray(value)
+    return float(str(array[()])) if array.dtype.kind == "f" else float(array)

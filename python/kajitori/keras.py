@@ -178,6 +178,7 @@ class SteeringCallback(Steering, Callback):
 
     def _go_on(self) -> None:
         """Takes up the checkpoint that the process was started again for, once."""
+        self._backend.watch_backup(self.model)
         path = self.resumed_from
         if not path or not self._checkpoint_dir or path in _taken_up:
             return
@@ -299,7 +300,7 @@ class SteeringCallback(Steering, Callback):
     def _hold(self, name: str, optimizer: Any, value: float) -> None:
         follows = self._backend.schedule_of(optimizer) is not None
         self._backend.set_learning_rate(self.model, optimizer, value)
-        if follows:
+        if follows or name in self._held:
             self._held[name] = value
 
     def _can_count(self) -> bool:

@@ -80,6 +80,11 @@ def fit(model, *callbacks, epochs=FOR_EVER, validate=False, **options):
     return history, guard
 
 
+def has_files(folder):
+    """tf.keras' BackupAndRestore leaves an empty folder, Keras 3's none."""
+    return any(path.is_file() for path in folder.rglob("*"))
+
+
 def shell(line):
     return lambda: subprocess.Popen(["sh", "-c", line])
 

@@ -227,7 +227,6 @@ def others(folder):
     ]
 
 
-@KERAS_3
 @pytest.mark.parametrize("is_first", [True, False])
 def test_beside_other_callbacks_in_any_order(tmp_path, is_first):
     """A stop in the middle of epoch 1: each of them ends its work as it does at the end of a fit."""

@@ -172,8 +172,6 @@ def test_set_of_nan(value):
     assert float(model.optimizer.learning_rate) == 0.125
 
 
-@pytest.mark.backends("tensorflow", "jax", "torch")
-@pytest.mark.backends("tensorflow", "jax", "torch")
 def test_set_of_a_scheduled_lr():
     """Takes the schedule's place, and says so (what it does to the training: test_keras_rates.py)."""
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 100)

@@ -213,7 +213,6 @@ def test_leaving_and_going_on_is_the_training_that_never_left(tmp_path, monkeypa
     assert history.epoch == [0], "a checkpoint is taken up once"
 
 
-@pytest.mark.backends("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
 def test_leaving_in_the_middle_of_an_epoch_goes_on_behind_its_batches(
     tmp_path, monkeypatch, steps_per_execution
@@ -276,7 +275,6 @@ def test_extend_goes_on_with_everything_as_it_is():
     assert not kajitori.journal()[-1]["stopped"]
 
 
-@pytest.mark.backends("tensorflow", "jax", "torch")
 def test_extend_in_the_last_moment_and_what_it_says_of_the_schedule():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 20)
     model = make_model(optimizer=keras.optimizers.SGD(schedule))

@@ -19,8 +19,9 @@ class Watch(keras.callbacks.Callback):
         self.record = record
 
     def on_train_batch_end(self, batch, logs=None):
-        # of a schedule: what the batch has used
-        self.record.step(self.model.optimizer.learning_rate.numpy())
+        if logs:  # else it was seen before the training was left, and passed over
+            # of a schedule: what the batch has used
+            self.record.step(self.model.optimizer.learning_rate.numpy())
 
     def on_test_batch_end(self, batch, logs=None):
         self.record.test()
@@ -43,12 +44,13 @@ def train(record):
         commands={"count": lambda cb: len(record.did["lrs"])},
         checkpoint_dir=record.folder,
         evaluation_data=VALIDATION,
+        epochs=EPOCHS,
     )
     model.fit(
         X,
         Y,
         batch_size=BATCH,
-        epochs=EPOCHS,
+        epochs=2 * EPOCHS,  # which extend may come to
         verbose=0,
         validation_data=VALIDATION,
         validation_batch_size=BATCH,
