@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kajitori._checkpoint import appearing
 from kajitori._errors import ArgumentError, UnsupportedError
 from kajitori._run import Run
 from kajitori._steering import NEVER, Command, Steering
@@ -194,13 +194,9 @@ class Boosting(Steering):
 
     def _write_whole(self, name: str, write: Callable[[str], object]) -> str:
         """Has `write` write a file, which appears by one rename: one that is there is whole."""
-        folder = self._checkpoint_dir
-        os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as new:
-            written = os.path.join(new, name)  # the suffix tells XGBoost the format
+        path = os.path.join(self._checkpoint_dir, name)
+        with appearing(path) as written:  # of the same suffix, which tells XGBoost the format
             write(written)
-            path = os.path.join(folder, name)
-            os.replace(written, path)
         return path
 
     def __getstate__(self) -> dict[str, Any]:

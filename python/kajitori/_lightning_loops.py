@@ -18,7 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from kajitori import _torch_rates
-from kajitori._errors import FailedError, UnsupportedError
+from kajitori._checkpoint import cannot_go_on
+from kajitori._errors import UnsupportedError
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """One and the same framework under two names, whose classes are not the same."""
@@ -230,9 +231,7 @@ def restore(trainer: Any, path: str) -> None:
     try:
         trainer._checkpoint_connector._restore_modules_and_callbacks(path, weights_only=False)
     except Exception as error:
-        raise FailedError(
-            f"cannot go on from the checkpoint {path}: {type(error).__name__}: {error}"
-        ) from error
+        raise cannot_go_on(path, error) from error
 
 
 def validates_within_epochs(trainer: Any) -> bool:

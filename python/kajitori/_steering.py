@@ -38,6 +38,9 @@ AT_EPOCH_END = {"evaluate"}
 """Verbs that act at the end of an epoch only, unless an adapter says otherwise."""
 
 
+_taken_up: set[str] = set()  # checkpoints that a training of this process went on from
+
+
 class Steering(StepGate):
     """The part of an adapter that is no framework's. All arguments are those of the adapters:
 
@@ -53,6 +56,7 @@ class Steering(StepGate):
     """
 
     _at_epoch_end = AT_EPOCH_END
+    _skip_validation: bool | None = False  # after a stop that does not say
 
     def __init__(
         self,
@@ -208,6 +212,22 @@ class Steering(StepGate):
             return False
         self._look_ns = now + int(REPORT_SECONDS * 1e9)
         return True
+
+    def _checkpoint_to_take_up(self) -> str:
+        """The one in `checkpoint_dir` that the process was started again for; "" when there is none, or
+        a training of this process went on from it already."""
+        path = self.resumed_from
+        return path if self._checkpoint_dir and path not in _taken_up else ""
+
+    def _has_taken_up(self, path: str) -> None:
+        """The training goes on from it, the next one does not."""
+        _taken_up.add(path)
+
+    def _skips_validation(self) -> bool:
+        """Whether no validation is to come with the stop that was applied: as its sender wants it, else
+        as the program does."""
+        wanted = self.run.stop_validate
+        return bool(self._skip_validation) if wanted is None else not wanted
 
     # What is the same for all.
 

@@ -1,27 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of a torch loop: a folder with the state of each part (`model.pt`, `optimizer.pt`, ...),
-that of the random number generators, and the place in the training (`state.json`). It appears by one
-rename, so one that is there is whole. All of it is loaded with ``weights_only=True``: nothing in a
-checkpoint is executed."""
+that of the random number generators, and the place in the training (`_checkpoint`). All of it is loaded
+with ``weights_only=True``: nothing in a checkpoint is executed."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from kajitori._errors import FailedError, UnsupportedError
+from kajitori._checkpoint import appearing, cannot_go_on, load_state, save_state
 
-STATE = "state.json"
 RANDOM = "random.pt"
-FORMAT = 1
 
 
 def save(
@@ -29,22 +23,13 @@ def save(
 ) -> str:
     """Writes ``folder/step-N`` and returns its path. `parts` have a state_dict, `place` is the place in
     the training with its step N, `randoms` has states as of `random_state`."""
-    os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"step-{place['step']:08d}")
-    new = tempfile.mkdtemp(prefix=".new-", dir=folder)
-    try:
+    with appearing(path) as written:
+        os.mkdir(written)
         for name, part in parts.items():
-            _write(os.path.join(new, f"{name}.pt"), unwrapped(part).state_dict())
-        _write(os.path.join(new, RANDOM), dict(randoms))
-        with open(os.path.join(new, STATE), "w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, **place, "parts": list(parts)}, file)
-        if os.path.isdir(path):
-            os.rename(path, os.path.join(new, "old"))
-        os.rename(new, path)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    shutil.rmtree(os.path.join(path, "old"), ignore_errors=True)
+            _write(os.path.join(written, f"{name}.pt"), unwrapped(part).state_dict())
+        _write(os.path.join(written, RANDOM), dict(randoms))
+        save_state(written, {**place, "parts": list(parts)})
     return path
 
 
@@ -72,19 +57,7 @@ def unwrapped(part: Any) -> Any:
 
 def load_place(path: str) -> dict[str, Any]:
     """The place in the training that the checkpoint is of."""
-    try:
-        with open(os.path.join(path, STATE), encoding="utf-8") as file:
-            state = json.load(file)
-        found = state["format"]
-        if found == FORMAT:
-            for key in ("step", "epoch", "batch", "loop", "extended"):
-                if not (isinstance(state[key], int) and state[key] >= 0):
-                    raise ValueError(f"{key} {state[key]!r}")
-    except (OSError, ValueError, TypeError, LookupError) as error:
-        raise FailedError(_damaged(path, error)) from error
-    if found != FORMAT:
-        raise UnsupportedError(f"{path}: a checkpoint of format {found!r}")
-    return state
+    return load_state(path, ("step", "epoch", "batch", "loop", "extended"))
 
 
 def restore(path: str, parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,11 +68,7 @@ def restore(path: str, parts: Mapping[str, Any]) -> dict[str, Any]:
             unwrapped(part).load_state_dict(_read(os.path.join(path, f"{name}.pt")))
         return _read(os.path.join(path, RANDOM))
     except Exception as error:
-        raise FailedError(_damaged(path, error)) from error
-
-
-def _damaged(path: str, error: Exception) -> str:
-    return f"cannot go on from the checkpoint {path}: {type(error).__name__}: {error}"
+        raise cannot_go_on(path, error) from error
 
 
 def random_state() -> dict[str, Any]:

@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +19,7 @@ import torch
 import transformers
 from transformers.trainer_utils import SaveStrategy
 
+from kajitori._checkpoint import appearing
 from kajitori._errors import UnsupportedError
 
 
@@ -86,24 +85,20 @@ def save(trainer: Any, folder: str | None) -> str:
     home = os.path.abspath(folder or trainer._get_output_dir(trial))
     name = f"checkpoint-{trainer.state.global_step}"
     path = os.path.join(home, name)
-    os.makedirs(home, exist_ok=True)
-    new = tempfile.mkdtemp(prefix=".new-", dir=home)
-    try:
-        with changed(
+    with (
+        appearing(path) as written,
+        changed(
             trainer.args,
-            output_dir=new,
+            output_dir=os.path.dirname(written),
             save_only_model=False,
             save_strategy=SaveStrategy.NO,  # else the best model would be looked for here
             save_total_limit=None,
             push_to_hub=False,  # it would be uploaded from here, later
-        ):
-            trainer._save_checkpoint(trainer.model, trial)
-            written = os.path.join(trainer._get_output_dir(trial), name)
-        if os.path.isdir(path):
-            os.rename(path, os.path.join(new, "old"))
-        os.rename(written, path)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+        ),
+    ):
+        trainer._save_checkpoint(trainer.model, trial)
+        # in a search for hyperparameters, in a folder of the trial below
+        os.rename(os.path.join(trainer._get_output_dir(trial), name), written)
     if not folder:
         with _keeps_flags(trainer):
             trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)

@@ -42,9 +42,6 @@ from kajitori._values import Param
 __all__ = ["PruningCallback", "SteeringCallback"]
 
 
-_taken_up: set[str] = set()  # checkpoints that a fit of this process went on from
-
-
 class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
     """Makes `Trainer.fit` steerable from outside: stop, pause, set and get, checkpoint, own verbs, ….
 
@@ -132,12 +129,12 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
     def _go_on(self) -> None:
         """Takes up the checkpoint that the process was started again for, once, unless `fit` was given
         one."""
-        path = self.resumed_from
-        if not path or not self._checkpoint_dir or path in _taken_up:
+        path = self._checkpoint_to_take_up()
+        if not path:
             return
         if not self.trainer.ckpt_path:
             loops.restore(self.trainer, path)
-        _taken_up.add(path)
+        self._has_taken_up(path)
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
         self._start()
@@ -337,10 +334,6 @@ class SteeringCallback(Steering, *_BASES):  # type: ignore[misc]
     def _is_ours(self, trainer: Any) -> bool:
         """Whether a validation is one of the training."""
         return self._training and trainer is self.trainer and not trainer.sanity_checking
-
-    def _skips_validation(self) -> bool:
-        wanted = self.run.stop_validate
-        return self._skip_validation if wanted is None else not wanted
 
     def _obey(self, stop: bool) -> None:
         if stop:

@@ -359,10 +359,6 @@ class SteeringHook(Steering, _v1.SessionRunHook):
                         self.run.report(f"{series.run}/{series.tag}", step, value)
             columns = self._reader.read()
 
-    def _skips_validation(self) -> bool:
-        wanted = self.run.stop_validate
-        return self._skip_validation if wanted is None else not wanted
-
     def __getstate__(self) -> dict[str, Any]:
         """A copy has no part in the session either."""
         copy = super().__getstate__()

@@ -38,8 +38,6 @@ from kajitori._values import Param
 
 __all__ = ["Run"]
 
-_taken_up: set[str] = set()  # checkpoints that a run of this process went on from
-
 
 class Run(Steering):
     """A torch training that can be steered from outside: stop, pause, set and get, checkpoint, …. It
@@ -145,10 +143,7 @@ class Run(Steering):
     @property
     def skips_validation(self) -> bool:
         """Whether a stop was applied, and wants no validation."""
-        if not self.run.should_stop:
-            return False
-        wanted = self.run.stop_validate
-        return bool(self._skip_validation) if wanted is None else not wanted
+        return self.run.should_stop and self._skips_validation()
 
     @property
     def _is_over(self) -> bool:
@@ -261,14 +256,14 @@ class Run(Steering):
             self._hook = None
 
     def _prepare(self) -> None:
-        path = self.resumed_from
-        if path and self._checkpoint_dir and path not in _taken_up:
+        path = self._checkpoint_to_take_up()
+        if path:
             place = _torch_checkpoint.load_place(path)
             randoms = _torch_checkpoint.restore(path, self._parts)
             self._place = Place(place, randoms)
             _torch_checkpoint.set_random_state(randoms["now"])
             self._next_step = place["step"] + 1
-            _taken_up.add(path)
+            self._has_taken_up(path)
             self.run.note(f"goes on from {path}")
         else:
             self._place = Place()

@@ -394,8 +394,7 @@ class SteeringCallback(Steering, TrainerCallback):
     def _skips_validation(self) -> bool:
         if self.args.batch_eval_metrics or self._evaluation_data() is None:
             return False
-        wanted = self.run.stop_validate
-        return self._skip_validation if wanted is None else not wanted
+        return super()._skips_validation()
 
     def _obey(self, stop: bool) -> None:
         if stop:

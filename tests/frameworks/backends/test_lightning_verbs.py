@@ -21,14 +21,14 @@ from lightning_fits import (
 from torch.optim import lr_scheduler
 
 import kajitori
-from kajitori import lightning as under_test
+from kajitori import _steering
 from kajitori.lightning import SteeringCallback
 
 
 @pytest.fixture(autouse=True)
 def fresh_start(monkeypatch):
     monkeypatch.delenv("KAJITORI_CHECKPOINT", raising=False)
-    under_test._taken_up.clear()
+    _steering._taken_up.clear()
 
 
 def scheduled(make, interval="epoch", **more):
@@ -335,7 +335,7 @@ def leave_again(monkeypatch, path, **options):
         with pytest.raises(kajitori.Left):
             go_on(context, path, **options)
     assert list(path.parent.glob("*.ckpt")) == [path]
-    under_test._taken_up.clear()
+    _steering._taken_up.clear()
 
 
 def test_steps_are_counted_on_in_an_epoch_that_is_gone_on_with(tmp_path, monkeypatch):

@@ -12,13 +12,14 @@ import torch
 from torch_training import STEPS, Training, X, Y, make_loader, refusal, results, send, settled
 
 import kajitori
+from kajitori import _steering
 from kajitori import torch as kajitori_torch
 
 
 @pytest.fixture(autouse=True)
 def fresh_start(monkeypatch):
     monkeypatch.delenv("KAJITORI_CHECKPOINT", raising=False)
-    kajitori_torch._taken_up.clear()
+    _steering._taken_up.clear()
 
 
 def cosine(optimizer):
@@ -186,7 +187,7 @@ def test_leaving_again_before_a_step(tmp_path, monkeypatch):
         t.train(4, loader=noisy_loader())
     assert t.bodies == []
     assert state_of(path) == place
-    kajitori_torch._taken_up.clear()
+    _steering._taken_up.clear()
     t = go_on(monkeypatch, tmp_path, path, loader=noisy_loader())
     torch.testing.assert_close(t.weights(), whole.weights(), rtol=0, atol=0)
 
