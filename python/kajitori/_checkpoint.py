@@ -37,9 +37,7 @@ def appearing(path: str) -> Iterator[str]:
 
 def cannot_go_on(path: str, error: Exception) -> FailedError:
     """What is raised when the checkpoint `path` cannot be read, or is not of this training."""
-    return FailedError(
-        f"cannot go on from the checkpoint {path}: {type(error).__name__}: {error}"
-    )
+    return FailedError(f"cannot go on from the checkpoint {path}: {type(error).__name__}: {error}")
 
 
 def save_state(folder: str, state: Mapping[str, Any]) -> None:
