@@ -224,6 +224,8 @@ void cli_print_event(struct json_object *event)
         put_step(event);
         put_text(event, "  ", "tag", "");
         put_text(event, " = ", "value", "");
+        if (has(event, "epoch"))
+            put_text(event, "  (epoch ", "epoch", ")");
     } else if (strcmp(kind, "command") == 0) {
         put_step(event);
         put_text(event, "  command ", "seq", " ");

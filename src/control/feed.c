@@ -219,7 +219,10 @@ static void print_metric(const kji_feed_event *event, kji_strbuf *to)
 {
     kji_strbuf_puts(to, "\"tag\":");
     print_string(event->tag, to);
-    kji_strbuf_printf(to, ",\"step\":%" PRId64 ",\"value\":", event->step);
+    kji_strbuf_printf(to, ",\"step\":%" PRId64, event->step);
+    if (event->epoch >= 0)
+        kji_strbuf_printf(to, ",\"epoch\":%" PRId64, event->epoch);
+    kji_strbuf_puts(to, ",\"value\":");
     print_double(event->value, to);
     kji_strbuf_puts(to, ",\"wall_time\":");
     print_double(event->wall_time, to);

@@ -45,6 +45,7 @@ typedef struct kji_feed_event {
         struct {
             const char *tag;
             int64_t step;
+            int64_t epoch; /* -1 before the first */
             double value;
             double wall_time;
         };

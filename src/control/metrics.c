@@ -42,8 +42,8 @@ static int add(kji_metrics *metrics, const char *tag, uint16_t *slot, kj_error *
     return 0;
 }
 
-int kji_metrics_put(kji_metrics *metrics, const char *tag, int64_t step, double value,
-                    const kji_metric **ret_metric, kj_error *err)
+int kji_metrics_put(kji_metrics *metrics, const char *tag, int64_t step, int64_t epoch,
+                    double value, const kji_metric **ret_metric, kj_error *err)
 {
     if (!metrics->slot)
         metrics->slot = calloc(N_SLOTS, sizeof *metrics->slot);
@@ -57,6 +57,7 @@ int kji_metrics_put(kji_metrics *metrics, const char *tag, int64_t step, double 
     }
     kji_metric *metric = &metrics->item[*slot - 1];
     metric->step = step;
+    metric->epoch = epoch;
     metric->value = value;
     metric->wall_time = kji_wall_time();
     *ret_metric = metric;
@@ -71,6 +72,8 @@ struct json_object *kji_metrics_describe(const kji_metrics *metrics)
         struct json_object *object = json_object_new_object();
         json_object_object_add(object, "tag", json_object_new_string(metric->tag));
         json_object_object_add(object, "step", json_object_new_int64(metric->step));
+        if (metric->epoch >= 0)
+            json_object_object_add(object, "epoch", json_object_new_int64(metric->epoch));
         json_object_object_add(object, "value", kji_json_new_double(metric->value));
         json_object_object_add(object, "wall_time", kji_json_new_double(metric->wall_time));
         json_object_array_add(list, object);

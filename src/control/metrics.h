@@ -12,6 +12,7 @@ enum { KJI_METRICS_MAX = 1024, KJI_TAG_MAX = 512 };
 typedef struct kji_metric {
     char *tag; /* stays where it is while the table lives */
     int64_t step;
+    int64_t epoch; /* -1 before the first */
     double value;
     double wall_time;
 } kji_metric;
@@ -26,8 +27,8 @@ typedef struct kji_metrics {
 void kji_metrics_done(kji_metrics *metrics);
 
 /* KJ_ERANGE for one tag too many. *ret_metric is valid until the next call. */
-int kji_metrics_put(kji_metrics *metrics, const char *tag, int64_t step, double value,
-                    const kji_metric **ret_metric, kj_error *err);
+int kji_metrics_put(kji_metrics *metrics, const char *tag, int64_t step, int64_t epoch,
+                    double value, const kji_metric **ret_metric, kj_error *err);
 
 /* As status has them, in the order of their first report. */
 struct json_object *kji_metrics_describe(const kji_metrics *metrics);

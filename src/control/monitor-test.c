@@ -103,7 +103,15 @@ static void test_a_watcher_gets_events(void **state)
     kj_run_poll(fix.run);
     json_object_put(fix_wait_event(fd, "command", "done"));
     kj_run_report(fix.run, "loss", 1, 0.5, NULL);
-    json_object_put(fix_wait_event(fd, "metric", ""));
+    struct json_object *early = fix_wait_event(fd, "metric", "");
+    assert_false(json_object_object_get_ex(early, "epoch", NULL));
+    json_object_put(early);
+    kj_run_begin_epoch(fix.run, 3);
+    kj_run_report(fix.run, "loss", 2, 0.5, NULL);
+    struct json_object *late = fix_wait_event(fd, "metric", "");
+    assert_int_equal(fix_int(late, "step"), 2);
+    assert_int_equal(fix_int(late, "epoch"), 3);
+    json_object_put(late);
     fix_close();
     json_object_put(fix_wait_event(fd, "state", "ended"));
     close(owner);

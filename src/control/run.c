@@ -166,11 +166,14 @@ int kj_run_report(kj_run *run, const char *tag, int64_t step, double value, kj_e
     kji_run_lock(run);
     kji_run_moved(run);
     const kji_metric *metric;
-    int r = kji_metrics_put(&run->metrics, tag, step, value, &metric, err);
+    int r = kji_metrics_put(&run->metrics, tag, step, kji_run_epoch(run), value, &metric, err);
     if (r >= 0) {
         wall_time = metric->wall_time;
-        kji_feed_event event = {
-            .tag = metric->tag, .step = step, .value = value, .wall_time = metric->wall_time};
+        kji_feed_event event = {.tag = metric->tag,
+                                .step = step,
+                                .epoch = metric->epoch,
+                                .value = value,
+                                .wall_time = metric->wall_time};
         kji_feed_put(&run->feed, KJI_FEED_METRIC, &event);
         if (run->feed.n_metric_readers)
             kji_helper_wake(&run->helper);

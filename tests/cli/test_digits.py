@@ -152,6 +152,8 @@ def test_watch_until_the_run_ends(place, digits):
     assert {event["event"] for event in events} >= {"metric", "command", "state"}
     assert events[-1]["event"] == "state"
     assert events[-1]["state"] == "ended"
+    assert any(event["event"] == "metric" and event.get("epoch", -1) >= 0 for event in events)
+    assert any("accuracy = " in line and "  (epoch " in line for line in table.lines["stdout"])
     assert table.lines["stdout"][-1].endswith("ended")
     assert "digits-one has ended" in table.err
 
