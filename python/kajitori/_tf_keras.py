@@ -216,8 +216,9 @@ def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[],
 
 def skip_batches(model: Any, count: int) -> None:
     """For a `fit` in its on_epoch_begin: the next `count` batches are taken from the data, and nothing is
-    done with them. The other callbacks are called for them, without metrics."""
-    train, left = model.train_function, count
+    done with them. The other callbacks are called for them, without metrics; `TensorBoard`, which
+    writes the graph of the step at the end of the first batch, finds none: there is none yet."""
+    train, traced, left = model.train_function, model.train_tf_function, count
 
     def skip(batches: Any) -> dict[str, Any]:
         nonlocal left
@@ -226,10 +227,10 @@ def skip_batches(model: Any, count: int) -> None:
             next(batches)
         left -= each
         if left <= 0:
-            model.train_function = train
+            model.train_function, model.train_tf_function = train, traced
         return {}
 
-    model.train_function = skip
+    model.train_function, model.train_tf_function = skip, None
 
 
 def remarks(model: Any, callbacks: list[Any]) -> dict[str, list[str]]:
