@@ -46,6 +46,7 @@ from kajitori._values import (
     VerbBinding,
     count,
     limit,
+    number,
     path,
     range_flags,
     text,
@@ -527,12 +528,12 @@ class Run:
         """Reports metric `tag` (1 to 512 bytes) at `step`. NaN and infinities are values.
 
         It calls C: beside busy Python threads report every so many steps, not each. Raises
-        `ArgumentError` for an empty or too long tag.
+        `ArgumentError` for an empty or too long tag, and for a value that is no number.
         """
-        err = new_error()
+        err, of = new_error(), f"metric {tag}"
         with contextlib.suppress(StateError):  # closed
             name = text("tag", tag, [])
-            check(lib.kj_run_report(self._live(), name, step, float(value), err), err)
+            check(lib.kj_run_report(self._live(), name, step, number(of, value), err), err)
 
     def _report_series(self, tag: str, first: int, values: Iterable[float]) -> None:
         """Reports a metric at the steps `first`, `first` + 1, …: as many calls of `report`, at less
@@ -540,7 +541,8 @@ class Run:
         err, name = new_error(), text("tag", tag, [])
         with contextlib.suppress(StateError):  # closed
             for step, value in enumerate(values, first):
-                check(lib.kj_run_report(self._live(), name, step, float(value), err), err)
+                it = number(f"metric {tag}", value)
+                check(lib.kj_run_report(self._live(), name, step, it, err), err)
 
     def add_param(
         self,

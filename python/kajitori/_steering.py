@@ -68,13 +68,19 @@ class Steering(StepGate):
         checkpoint_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
+        if run is not None and not isinstance(run, Run):
+            raise ArgumentError(f"run: {type(run).__name__} is no kajitori.Run")
         if run is not None and (fifo is not None or name is not None):
             raise ArgumentError("fifo and name belong to kajitori.Run(…) when a run is given")
         self.run = run
         self._owns_run = run is None
         self._fifo = fifo
         self._name = name
-        self._checkpoint_dir = None if checkpoint_dir is None else os.path.abspath(checkpoint_dir)
+        self._checkpoint_dir = _folder("checkpoint_dir", checkpoint_dir)
+        if not isinstance(commands or {}, Mapping):
+            raise ArgumentError(
+                f"commands: {type(commands).__name__} is no dict of names and functions"
+            )
         self._commands = {key: _command(key, value) for key, value in (commands or {}).items()}
         self._parameters = _parameters(parameters or {})
         self._training = False
@@ -316,6 +322,13 @@ def _unable(reason: str) -> Callable[..., Any]:
     return refuse
 
 
+def _folder(of: str, value: Any) -> str | None:
+    try:
+        return None if value is None else os.path.abspath(value)
+    except TypeError:
+        raise ArgumentError(f"{of}: {value!r} is no path") from None
+
+
 def _command(name: str, value: Command) -> tuple[Callable[..., Any], dict[str, Any], str | None]:
     """Function, declared arguments, one line of help."""
     function, args = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
@@ -331,7 +344,14 @@ def _command(name: str, value: Command) -> tuple[Callable[..., Any], dict[str, A
 
 def _parameters(parameters: Mapping[str, tuple[Any, ...]] | Iterable[Param]) -> list[Param]:
     if not isinstance(parameters, Mapping):
-        return list(parameters)
+        listed = list(parameters) if isinstance(parameters, Iterable) else [parameters]
+        for one in listed:
+            if not isinstance(one, Param):
+                raise ArgumentError(
+                    f"parameters: {one!r} is no kajitori.Param; a list of these is wanted, or a dict as "
+                    '{"dropout": (get, set)}'
+                )
+        return listed
     found = []
     for name, value in parameters.items():
         if not isinstance(value, tuple) or not 2 <= len(value) <= 4 or not callable(value[0]):

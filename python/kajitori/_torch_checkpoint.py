@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of a torch loop: a folder with the state of each part (`model.pt`, `optimizer.pt`, ...),
 that of the random number generators, and the place in the training (`_checkpoint`). All of it is loaded
-with ``weights_only=True``: nothing in a checkpoint is executed."""
+with ``weights_only=True``: nothing in a checkpoint is executed, and what could not be loaded so is not
+saved."""
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import sys
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from kajitori._checkpoint import appearing, cannot_go_on, load_state, save_state
+from kajitori._errors import FailedError
 
 RANDOM = "random.pt"
 
@@ -34,13 +38,45 @@ def save(
 
 
 def _write(path: str, state: Any) -> None:
+    state = _plain(state)
+    rest = io.BytesIO()
+    torch.save(_without_tensors(state), rest)
+    rest.seek(0)
+    try:
+        _read(rest)
+    except Exception as error:
+        name = os.path.basename(path).removesuffix(".pt")
+        lines = str(error).splitlines()
+        why = next((line.strip() for line in lines if "WeightsUnpickler error" in line), error)
+        raise FailedError(f"the state of {name} could not be loaded again: {why}") from error
     torch.save(state, path)
-    if not os.path.basename(path).startswith(("model", "optimizer")):
-        _read(path)  # small, and made of whatever the user's objects have
 
 
-def _read(path: str) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)
+def _read(file: Any) -> Any:
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _plain(state: Any) -> Any:
+    """With Python's numbers for NumPy's, as in a learning rate of `numpy.logspace`: what is loaded with
+    ``weights_only=True`` may have none of these."""
+    numpy = sys.modules.get("numpy")
+    return _mapped(state, lambda x: x.item() if numpy and isinstance(x, numpy.generic) else x)
+
+
+def _without_tensors(state: Any) -> Any:
+    return _mapped(state, lambda x: None if type(x) in (torch.Tensor, torch.nn.Parameter) else x)
+
+
+def _mapped(state: Any, function: Callable[[Any], Any]) -> Any:
+    """A copy of the dicts, lists and tuples, with other leaves."""
+    if type(state) in (dict, OrderedDict):
+        copy = type(state)((key, _mapped(value, function)) for key, value in state.items())
+        if isinstance(copy, OrderedDict):
+            vars(copy).update(vars(state))  # versions of a model's parts
+        return copy
+    if type(state) in (list, tuple):
+        return type(state)(_mapped(one, function) for one in state)
+    return function(state)
 
 
 def unwrapped(part: Any) -> Any:

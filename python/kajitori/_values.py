@@ -114,6 +114,16 @@ def count(of: str, value: Any) -> int:
     return number if number < 2**63 else 0
 
 
+def number(of: str, value: Any) -> float:
+    """A number, or what a framework has for one."""
+    try:
+        return float(value)
+    except Exception:
+        shape = getattr(value, "shape", None)
+        what = type(value).__name__ + (f" of shape {tuple(shape)}" if shape else "")
+        raise ArgumentError(f"{of}: one number is wanted, not {what}") from None
+
+
 def whole(of: str, value: Any) -> int:
     """A whole number as C has it."""
     try:

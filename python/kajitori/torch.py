@@ -85,6 +85,9 @@ class Run(Steering):
     ) -> None:
         super().__init__(fifo, run, commands, parameters, name, checkpoint_dir)
         self._optimizers = {name: _bare(one) for name, one in _named(optimizer).items()}
+        for name, one in _parts("optimizer", self._optimizers).items():
+            if not isinstance(one, torch.optim.Optimizer):
+                raise ArgumentError(f"{name}: {type(one).__name__} is no torch.optim.Optimizer")
         self._models = _named(model)
         self._schedulers = _named(scheduler)
         self._parts = {
@@ -92,11 +95,13 @@ class Run(Steering):
             **_parts("optimizer", self._optimizers),
             **_parts("scheduler", self._schedulers),
             **_parts("scaler", _named(scaler)),
-            **(state or {}),
         }
+        self._parts |= _more_parts(state, self._parts)
         for part, what in self._parts.items():
             if not hasattr(what, "state_dict"):
                 raise ArgumentError(f"{part}: {type(what).__name__} has no state_dict")
+        if evaluate is not None and not callable(evaluate):
+            raise ArgumentError(f"evaluate: {type(evaluate).__name__} is no function")
         self._evaluation = evaluate
         self._skip_validation = skip_validation
         self._pruning: Pruning | None = None
@@ -368,7 +373,7 @@ def _named(given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         return {str(name): one for name, one in given.items()}
     if isinstance(given, (list, tuple)):
-        return {str(k): one for k, one in enumerate(given)} if len(given) > 1 else {"": given[0]}
+        return {str(k) if len(given) > 1 else "": one for k, one in enumerate(given)}
     return {"": given}
 
 
@@ -381,3 +386,15 @@ def _bare(optimizer: Any) -> Any:
 
 def _parts(kind: str, named: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{kind}.{name}" if name else kind: one for name, one in named.items()}
+
+
+def _more_parts(state: Any, taken: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Each is a file of its own in a checkpoint."""
+    if not isinstance(state or {}, Mapping):
+        raise ArgumentError(f'state: {type(state).__name__} is no dict, as in {{"ema": ema}}')
+    for name in state or {}:
+        if name in taken or f"{name}.pt" == _torch_checkpoint.RANDOM:
+            raise ArgumentError(f"state: the name {name!r} is taken; give it another one")
+        if not isinstance(name, str) or not name or os.path.basename(name) != name:
+            raise ArgumentError(f"state: {name!r} cannot name a file")
+    return state or {}

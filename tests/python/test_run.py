@@ -248,6 +248,8 @@ def test_wrong_declarations_are_refused(run):
         run.add_param("at", float, lambda: 1.0)
     with pytest.raises(kajitori.ArgumentError, match="none of step, epoch, restart"):
         run.add_param("y", float, lambda: 1.0, effect=[])
+    with pytest.raises(kajitori.ArgumentError, match="metric loss: one number is wanted, not str"):
+        run.report("loss", 0, "low")
     with pytest.raises(kajitori.ArgumentError, match="parameter y: the limit 'low' is no number"):
         run.add_param("y", float, lambda: 1.0, min="low")
     with pytest.raises(kajitori.ArgumentError, match="does not map names to types"):

@@ -244,6 +244,43 @@ def test_what_is_asked_for_wrongly():
         kajitori_torch.Run(model=3)
     with pytest.raises(kajitori.ArgumentError, match="neither epoch nor step"):
         run.prune_with(None, "loss", per="batch")
+    message = r"metric loss: one number is wanted, not Tensor of shape \(3,\)"
+    with pytest.raises(kajitori.ArgumentError, match=message):
+        run.report(loss=torch.ones(3))
+    with pytest.raises(kajitori.ArgumentError, match="metric loss: one number is wanted, not None"):
+        run.report(loss=None)
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"optimizer": torch.nn.Linear(1, 1)}, "optimizer: Linear is no torch.optim.Optimizer"),
+        ({"optimizer": [None]}, "optimizer: NoneType is no torch.optim.Optimizer"),
+        ({"evaluate": "loss"}, "evaluate: str is no function"),
+        ({"state": [torch.nn.Linear(1, 1)]}, "state: list is no dict"),
+        ({"state": {"a/b": torch.nn.Linear(1, 1)}}, "state: 'a/b' cannot name a file"),
+        ({"state": {"random": torch.nn.Linear(1, 1)}}, "state: the name 'random' is taken"),
+        (
+            {"model": torch.nn.Linear(1, 1), "state": {"model": torch.nn.Linear(1, 1)}},
+            "state: the name 'model' is taken",
+        ),
+        ({"run": 3}, "run: int is no kajitori.Run"),
+        ({"checkpoint_dir": 3}, "checkpoint_dir: 3 is no path"),
+        ({"commands": [print]}, "commands: list is no dict"),
+        ({"parameters": 3}, "parameters: 3 is no kajitori.Param"),
+        ({"parameters": ["lr"]}, "parameters: 'lr' is no kajitori.Param"),
+    ],
+)
+def test_wrong_arguments_are_refused_and_leave_no_run_open(arguments, message):
+    with pytest.raises(kajitori.ArgumentError, match=message):
+        kajitori_torch.Run(**arguments)
+    assert kajitori.runs() == []
+
+
+def test_an_empty_list_of_optimizers_is_none():
+    run = kajitori_torch.Run([])
+    assert refusal("set lr=1").startswith('no parameter "lr"')
     run.close()
 
 

@@ -88,8 +88,33 @@ def test_a_checkpoint_that_fails_leaves_the_training_and_no_rubbish(tmp_path):
     assert len(t.bodies) == STEPS
     ((state, _, error),) = settled("stop")
     assert state == "failed"
-    assert "Weights only load failed" in error, "found when it is saved, not when it is needed"
+    assert "state of ema could not be loaded again" in error, "found when saved, not when needed"
+    assert "GLOBAL pathlib" in error
     assert os.listdir(tmp_path / "c") == []
+
+
+def test_numbers_of_numpy_in_a_learning_rate_are_saved_as_pythons(tmp_path, monkeypatch):
+    def schedule(optimizer):
+        return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=np.float64(0.5))
+
+    rate = np.logspace(-1, -3, 3)[0]
+    t = Training(rate, schedule, checkpoint_dir=tmp_path)
+    t.train(2, lines={STEPS + 3: "checkpoint", STEPS + 4: "stop"})
+    ((result,),) = [results("checkpoint")]
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", result["path"])
+    again = Training(rate, schedule, checkpoint_dir=tmp_path)
+    assert again.optimizer.param_groups[0]["lr"] == rate / 2
+    assert again.run.initial_epoch == 1
+    again.run.close()
+
+
+def test_a_model_whose_state_cannot_be_loaded_again_is_told_when_it_is_saved(tmp_path):
+    t = Training(checkpoint_dir=tmp_path)
+    t.model[1].get_extra_state = lambda: tmp_path
+    t.train(1, lines={3: "checkpoint"})
+    ((state, _, error),) = settled("checkpoint")
+    assert state == "failed"
+    assert "state of model could not be loaded again" in error
 
 
 def test_what_cannot_be_saved_whole_is_refused(tmp_path):
