@@ -102,8 +102,10 @@ class Minimum:
 
     def lift(self, trainer: Any) -> None:
         loop = trainer.fit_loop
-        if self._kept is None:
-            self._kept = (loop, loop.min_epochs, loop.epoch_loop.min_steps)
+        now = (loop.min_epochs, loop.epoch_loop.min_steps)
+        if now == (0, None):
+            return  # none, or another callback has lifted them, and puts them back
+        self._kept = (loop, *now)
         loop.min_epochs, loop.epoch_loop.min_steps = 0, None
 
     def restore(self) -> None:

@@ -25,14 +25,18 @@ from kajitori._errors import UnsupportedError
 
 def find() -> transformers.Trainer | None:
     """The Trainer that is calling its callbacks just now."""
+    return next(callers(), None)
+
+
+def callers() -> Iterator[transformers.Trainer]:
+    """All Trainers that are at work in this thread, innermost first; one may come several times."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_varnames[:1] == ("self",):
             found = frame.f_locals.get("self")
             if isinstance(found, transformers.Trainer):
-                return found
+                yield found
         frame = frame.f_back
-    return None
 
 
 class Wrapped:

@@ -33,7 +33,7 @@ except ImportError as error:
     ) from error
 
 from kajitori import _torch_rates, _trainer
-from kajitori._errors import ChannelWarning, UnsupportedError
+from kajitori._errors import ChannelWarning, StateError, UnsupportedError
 from kajitori._pruning import Pruning, Trial
 from kajitori._run import Run
 from kajitori._steering import NEVER, Command, Steering
@@ -128,19 +128,25 @@ class SteeringCallback(Steering, TrainerCallback):
         return None if self._trainer is None else self._trainer()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        trainer = _trainer.find()
+        self._check_not_nested(trainer)
         self._undo()
         self._forget()
         self.args, self.state, self.control = args, state, control
         self.model = kwargs.get("model")
         self.optimizer, self.lr_scheduler = kwargs.get("optimizer"), kwargs.get("lr_scheduler")
         self._loader = kwargs.get("train_dataloader")
-        trainer = _trainer.find()
         if trainer is not None:
             self._trainer = weakref.ref(trainer)
         self._start()
         self._look_ns = NEVER  # metrics come by on_log
         self._wrap(trainer)
         self._obey(self.run.should_stop)
+
+    def _check_not_nested(self, trainer: Any) -> None:
+        old = self.trainer
+        if self._training and old is not trainer and any(old is one for one in _trainer.callers()):
+            raise StateError("this SteeringCallback steers a train that goes on; give each its own")
 
     def _wrap(self, trainer: Any) -> None:
         for name, function in (
@@ -150,6 +156,17 @@ class SteeringCallback(Steering, TrainerCallback):
         ):
             if hasattr(trainer, name):
                 self._wrapped.append(_trainer.Wrapped(trainer, name, function))
+        handler = getattr(trainer, "callback_handler", None)
+        if handler is not None:
+            self._wrapped.append(_trainer.Wrapped(handler, "on_epoch_begin", self._or_end))
+
+    def _or_end(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Callbacks are not told of an exception: it ends the run."""
+        try:
+            return original(*args, **kwargs)
+        except BaseException:
+            self._finish()
+            raise
 
     def _undo(self) -> None:
         self._end_skipping()
@@ -269,10 +286,9 @@ class SteeringCallback(Steering, TrainerCallback):
     def _finalize(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """At the end of a training whose best model is kept, the Trainer with ``save_total_limit=1``
         deletes the newest checkpoint: not one that came with the stop, from which to go on."""
-        if self._saved != self.state.global_step:
-            return original(*args, **kwargs)
-        with _trainer.changed(self.args, save_total_limit=None):
-            return original(*args, **kwargs)
+        keeps = {"save_total_limit": None} if self._saved == self.state.global_step else {}
+        with _trainer.changed(self.args, **keeps):
+            return self._or_end(original, *args, **kwargs)
 
     def _predict(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """By a callback or an own verb: predictions are no validation, and stay whole."""

@@ -51,6 +51,14 @@ def test_every_other_callback_is_told_of_the_end_and_then_the_caller(place):
     trainer.validate(model, loader(), verbose=False)
 
 
+def test_a_stop_and_a_prune_of_one_training_leave_its_minimum_as_it_was():
+    callbacks = [PruningCallback(Trial(at=0), "val_loss"), SteeringCallback(), Send("stop")]
+    trainer = trainer_of(*callbacks, min_epochs=2)
+    with pytest.raises(kajitori.TrialPruned):
+        trainer.fit(Model(), loader(), loader(2))
+    assert trainer.min_epochs == 2
+
+
 def test_the_modules_teardown_and_the_loggers_come_first(tmp_path):
     class Torn(Model):
         torn = 0

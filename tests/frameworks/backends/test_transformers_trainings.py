@@ -113,7 +113,9 @@ class Fails(transformers.TrainerCallback):
         raise KeyError("a fault of the program")
 
 
-@pytest.mark.parametrize("hook", ["on_step_end", "on_epoch_end", "on_evaluate"])
+@pytest.mark.parametrize(
+    "hook", ["on_epoch_begin", "on_step_end", "on_epoch_end", "on_evaluate", "on_train_end"]
+)
 def test_an_exception_ends_the_run_at_once(tmp_path, hook):
     cb = SteeringCallback(fifo=tmp_path / "ctl")
     trainer = make_trainer(tmp_path, Fails(hook), cb, num_train_epochs=1, eval_strategy="epoch")
@@ -125,11 +127,29 @@ def test_an_exception_ends_the_run_at_once(tmp_path, hook):
     assert "_run_epoch" not in vars(trainer)
 
 
+def test_a_train_within_a_train_needs_a_callback_of_its_own(tmp_path):
+    cb, inner, refused = SteeringCallback(), SteeringCallback(), []
+
+    def nested():
+        for one in (cb, inner):
+            try:
+                make_trainer(tmp_path / "inner", one, num_train_epochs=1).train()
+            except kajitori.StateError as error:
+                refused.append((one, str(error)))
+        with kajitori.connect(cb.run.id) as client:
+            client.send("stop at=step:5", wait="accepted")
+
+    _, guard = train(tmp_path, In(nested), cb, num_train_epochs=1)
+    assert refused == [(cb, "this SteeringCallback steers a train that goes on; give each its own")]
+    assert (guard.steps, cb.run.ending, inner.run.closed) == (5, "stop", True)
+
+
 @pytest.mark.parametrize("then", ["train", "collect"])
 def test_an_exception_that_no_one_is_told_of(tmp_path, then):
     """The run ends with the next training, or with the Trainer."""
     cb = SteeringCallback()
-    trainer = make_trainer(tmp_path, Fails("on_epoch_begin"), cb, num_train_epochs=1)
+    trainer = make_trainer(tmp_path, cb, num_train_epochs=1)
+    trainer.add_callback(Fails("on_train_begin"))
     with pytest.raises(KeyError):
         trainer.train()
     (left,) = kajitori.runs()
