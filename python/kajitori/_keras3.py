@@ -120,6 +120,10 @@ def begin_with_epoch(model: Any, epoch: int | None) -> None:
     model._initial_epoch = epoch
 
 
+def is_backup(callback: Any) -> bool:
+    return isinstance(callback, keras.callbacks.BackupAndRestore)
+
+
 def watch_backup(model: Any) -> None:
     """Nothing: a `BackupAndRestore` has a fit begin with an epoch."""
 
@@ -140,7 +144,13 @@ def skip_batches(model: Any, count: int) -> None:
             model.train_function = train
         return ({}, *state) if state else {}
 
+    skip.kajitori_train = train
     model.train_function = skip
+
+
+def end_skipping(model: Any) -> None:
+    """After a `fit` that failed while it passed over batches; else nothing."""
+    model.train_function = getattr(model.train_function, "kajitori_train", model.train_function)
 
 
 def remarks(model: Any, callbacks: list[Any]) -> dict[str, list[str]]:
@@ -170,11 +180,11 @@ def remarks(model: Any, callbacks: list[Any]) -> dict[str, list[str]]:
     return {"stop": stop + keeps, "prune": stop, "set": set_, "extend": extend}
 
 
-def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[], None]:
+def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[bool], None]:
     """Has each `BackupAndRestore` keep its backup, and makes it that of the place where `fit` is: in this
     epoch, with `batches` of it behind. To be called at a stop, and what it returns when all callbacks
-    have had their on_train_end."""
-    backups = [b for b in callbacks if isinstance(b, keras.callbacks.BackupAndRestore)]
+    have had their on_train_end: with True; with False where an exception has ended `fit` before."""
+    backups = [b for b in callbacks if is_backup(b)]
     deletes = [backup.delete_checkpoint for backup in backups]
     for backup in backups:
         backup.delete_checkpoint = False
@@ -182,10 +192,10 @@ def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[],
             backup._current_epoch, backup._last_batch_seen = epoch, max(batches - 1, 0)
             backup._save_model()
 
-    def finish() -> None:
+    def finish(is_whole: bool) -> None:
         for backup, delete in zip(backups, deletes, strict=True):
             backup.delete_checkpoint = delete
-            if batches:
+            if batches and is_whole:
                 place = {"epoch": epoch, "batch": batches - 1, "batches": batches}
                 with open(backup._training_metadata_path, "w", encoding="utf-8") as file:
                     json.dump(place, file)
@@ -197,7 +207,7 @@ def place_of_backup(callbacks: list[Any]) -> tuple[int, int]:
     """Epoch and number of batches of it that the weights which a `BackupAndRestore` has loaded have seen;
     (0, 0) unless the backup was one of `keep_backups`."""
     for backup in callbacks:
-        if isinstance(backup, keras.callbacks.BackupAndRestore):
+        if is_backup(backup):
             with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
                 with open(backup._training_metadata_path, encoding="utf-8") as file:
                     place = json.load(file)

@@ -8,6 +8,7 @@ version it is in, its model tells.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -54,13 +55,16 @@ def callbacks_beside(callback: Callback) -> list[Any]:
     return found
 
 
-def at_end_of_fit(callback: Callback, action: Callable[..., None], *args: Any) -> None:
-    """In an on_train_end: calls `action` when all other callbacks have had theirs."""
+def after_all_others(callback: Callback, action: Callable[..., None], *args: Any) -> None:
+    """In an on_train_begin or on_train_end: calls `action` when all other callbacks have had theirs.
+    Every such action is called, also when one before it raises."""
     beside = callbacks_beside(callback)
-    if beside:
-        beside.append(_Last(beside, action, args))  # it is being gone through, and so comes to it
-    else:
+    if not beside:
         action(*args)
+        return
+    if not isinstance(beside[-1], _Last):
+        beside.append(_Last(beside))  # it is being gone through, and so comes to it
+    beside[-1].actions.callback(action, *args)
 
 
 class Callback:
@@ -131,16 +135,16 @@ class Callback:
 
 
 class _Last(Callback):
-    """Behind all others, for one on_train_end."""
+    """Behind all others, for one on_train_begin or on_train_end."""
 
-    def __init__(
-        self, beside: list[Any], action: Callable[..., None], args: tuple[Any, ...]
-    ) -> None:
-        self._beside, self._action, self._args = beside, action, args
+    def __init__(self, beside: list[Any]) -> None:
+        self._beside, self.actions = beside, contextlib.ExitStack()
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Any = None) -> None:
         self._beside.remove(self)
-        self._action(*self._args)
+        self.actions.close()
+
+    on_train_end = on_train_begin
 
 
 # Keras 3 runs hooks of batches in threads where all of the list are marked in this way as doing nothing.

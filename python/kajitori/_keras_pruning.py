@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from kajitori._errors import ArgumentError
-from kajitori._keras_callback import Callback, at_end_of_fit, callbacks_beside
+from kajitori._keras_callback import Callback, after_all_others, callbacks_beside
 from kajitori._pruning import Pruning, Trial
 from kajitori._steering import Steering
 
@@ -75,9 +75,9 @@ class PruningCallback(Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._pruning.pruned:
-            at_end_of_fit(self, self._raise, self._pruning.exception())
+            after_all_others(self, self._raise, self._pruning.exception())
         elif any(isinstance(o, Steering) and o.pruned for o in callbacks_beside(self)):
-            at_end_of_fit(self, self._raise, self._pruning.exception("pruned by a command"))
+            after_all_others(self, self._raise, self._pruning.exception("pruned by a command"))
         elif self._missed is not None:
             self._warn()
 

@@ -143,6 +143,10 @@ def begin_with_epoch(model: Any, epoch: int | None) -> None:
     setattr(model, _COUNTERS, lambda steps, initial_epoch: (epoch, 0))
 
 
+def is_backup(callback: Any) -> bool:
+    return _is(callback, "BackupAndRestore")
+
+
 def watch_backup(model: Any) -> None:
     """For a `fit` in its on_train_begin: a `BackupAndRestore` lets a fit begin with any batch, but with the
     data of the first one. Now it begins with the epoch, and the place is kept for
@@ -186,15 +190,15 @@ def place_of_backup(callbacks: list[Any]) -> tuple[int, int]:
     return 0, 0
 
 
-def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[], None]:
+def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[bool], None]:
     """Has each `BackupAndRestore` keep its backup, and makes it that of the place where `fit` is: in this
     epoch, with `batches` of it behind. To be called at a stop, and what it returns when all callbacks
-    have had their on_train_end.
+    have had their on_train_end: with True; with False where an exception has ended `fit` before.
 
     One that saves each epoch saves once more at its end, and a fit that finds that goes on with the
     next one. So a partial epoch is saved as the end of the one before, and its batches by a number
     that Keras never writes and never reads. Without us that epoch is begun anew then."""
-    backups = [b for b in callbacks if _is(b, "BackupAndRestore")]
+    backups = [b for b in callbacks if is_backup(b)]
     deletes = [backup.delete_checkpoint for backup in backups]
     for backup in backups:
         backup.delete_checkpoint = False
@@ -207,7 +211,7 @@ def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[],
             state._ckpt_saved_epoch.assign(epoch - 1)
             state._ckpt_saved_batch.assign(_UNUSED - batches)
 
-    def finish() -> None:
+    def finish(is_whole: bool) -> None:
         for backup, delete in zip(backups, deletes, strict=True):
             backup.delete_checkpoint = delete
 
@@ -230,7 +234,15 @@ def skip_batches(model: Any, count: int) -> None:
             model.train_function, model.train_tf_function = train, traced
         return {}
 
+    skip.kajitori_train = train, traced
     model.train_function, model.train_tf_function = skip, None
+
+
+def end_skipping(model: Any) -> None:
+    """After a `fit` that failed while it passed over batches; else nothing."""
+    kept = getattr(model.train_function, "kajitori_train", None)
+    if kept is not None:
+        model.train_function, model.train_tf_function = kept
 
 
 def remarks(model: Any, callbacks: list[Any]) -> dict[str, list[str]]:

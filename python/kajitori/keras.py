@@ -23,7 +23,7 @@ from typing import Any
 
 from kajitori import _keras_checkpoint
 from kajitori._errors import ArgumentError, FailedError, OutOfRangeError, UnsupportedError
-from kajitori._keras_callback import Callback, at_end_of_fit, callbacks_beside
+from kajitori._keras_callback import Callback, after_all_others, callbacks_beside
 from kajitori._keras_pruning import PruningCallback
 from kajitori._run import Run
 from kajitori._steering import NEVER, Command, Steering
@@ -116,7 +116,7 @@ class SteeringCallback(Steering, Callback):
         self._is_obeyed = False  # a stop was passed on to Keras
         self._remarks: dict[str, str | None] = {}  # by verb
         self._held: dict[str, float] = {}  # learning rates that were set in place of a schedule
-        self._finish_backups: Callable[[], None] | None = None
+        self._finish_backups: Callable[[bool], None] | None = None
 
     @property
     def epoch(self) -> int:
@@ -138,12 +138,14 @@ class SteeringCallback(Steering, Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._start()
+        if self._has_gone_on and any(map(self._backend.is_backup, callbacks_beside(self))):
+            after_all_others(self, self._take_up, self.resumed_from)  # not what a backup has loaded
         if self.run.should_stop:  # one of the user's own, by a fit before
             self.model.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._finish_backups is not None:
-            at_end_of_fit(self, self._finish_backups)
+            after_all_others(self, self._finish_backups, True)
             self._finish_backups = None
         self._finish()
 
@@ -170,11 +172,19 @@ class SteeringCallback(Steering, Callback):
         self._partial_epoch = None
         self._is_obeyed = False
         self._remarks, self._held = {}, {}
+        self._forget_failed()
         self._go_on()
         done = self._backend.iterations(self.model)
         self._offset = max(self.run.step - done, 0)
         self._first = self._offset + done
         self._remark()
+
+    def _forget_failed(self) -> None:
+        """What a fit before this one has not ended, since an exception ended it."""
+        self._backend.end_skipping(self.model)
+        if self._finish_backups is not None:
+            self._finish_backups(False)
+            self._finish_backups = None
 
     def _go_on(self) -> None:
         """Takes up the checkpoint that the process was started again for, once."""
@@ -182,18 +192,24 @@ class SteeringCallback(Steering, Callback):
         path = self.resumed_from
         if not path or not self._checkpoint_dir or path in _taken_up:
             return
-        state = _keras_checkpoint.load_state(path)
-        _keras_checkpoint.restore(path, self.model)
-        self._backend.begin_with_epoch(self.model, state["epoch"])
+        state = self._take_up(path)
         self._has_gone_on = True
         self._skip = state["batch"]
+        _taken_up.add(path)
+        self.run.note(f"goes on from {path}")
+
+    def _take_up(self, path: str) -> dict[str, Any]:
+        """Loads the checkpoint, and has fit begin there: nowhere, if it is of the end."""
+        state = _keras_checkpoint.load_state(path)
+        _keras_checkpoint.restore(path, self.model)
         if self._epochs is not None:
             self._epochs = max(self._epochs, state.get("epochs", 0))
+        is_over = state["epoch"] >= self._total_epochs()
+        self._backend.begin_with_epoch(self.model, self._most_epochs if is_over else state["epoch"])
         for name, optimizer in self._backend.optimizers(self.model).items():
             if name in state.get("learning_rates", {}):
                 self._hold(name, optimizer, state["learning_rates"][name])
-        _taken_up.add(path)
-        self.run.note(f"goes on from {path}")
+        return state
 
     def _remark(self, count: int = 0) -> None:
         """What senders are told beside the answer, where `count` batches of an epoch have run, unless 0."""
