@@ -14,7 +14,8 @@
  *
  * An iteration of boosting is a step and an epoch: with _counts_epochs next_step publishes both.
  * And with a list as _kept it appends the attribute _kept_name of its first argument to it, for a
- * look that comes later.
+ * look that comes later. With an object as _owner a first argument is looked at, neither counted
+ * nor kept, whose attribute _owner_name is another one: the callback is in another training.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -33,6 +34,8 @@ typedef struct step_gate {
     long long look_ns;               /* by the monotonic clock, from then on the next one is */
     PyObject *kept;                  /* next_step: list for what is kept of each step; or NULL */
     PyObject *kept_name;             /* an attribute of its first argument */
+    PyObject *owner;                 /* next_step: what its first argument belongs to; or NULL */
+    PyObject *owner_name;            /* likewise an attribute */
     char counts_epochs;              /* next_step: a step is an epoch, too */
     Py_buffer memory;
 } step_gate;
@@ -135,9 +138,21 @@ static int keep(const step_gate *gate, PyObject *thing)
     return r;
 }
 
+/* -1: an exception. */
+static int is_anothers(const step_gate *gate, PyObject *thing)
+{
+    PyObject *owner = PyObject_GetAttr(thing, gate->owner_name);
+    int r = owner ? owner != gate->owner : -1;
+    Py_XDECREF(owner);
+    return r;
+}
+
 static PyObject *next_step(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     step_gate *gate = (step_gate *)self;
+    int r = gate->owner && gate->owner != Py_None && n > 0 ? is_anothers(gate, args[0]) : 0;
+    if (r != 0)
+        return r < 0 ? NULL : look(self, gate->next, args, n, names);
     long long step = gate->next++;
     if (gate->kept && gate->kept != Py_None && n > 0 && keep(gate, args[0]) < 0)
         return NULL;
@@ -181,6 +196,8 @@ static void dealloc(PyObject *self)
     Py_XDECREF(close_gate(self, NULL));
     Py_CLEAR(((step_gate *)self)->kept);
     Py_CLEAR(((step_gate *)self)->kept_name);
+    Py_CLEAR(((step_gate *)self)->owner);
+    Py_CLEAR(((step_gate *)self)->owner_name);
     free_object(self);
     Py_DECREF(type);
 }
@@ -202,6 +219,8 @@ static PyMemberDef members[] = {
     {"_look_ns", T_LONGLONG, offsetof(step_gate, look_ns), 0, NULL},
     {"_kept", T_OBJECT, offsetof(step_gate, kept), 0, NULL},
     {"_kept_name", T_OBJECT, offsetof(step_gate, kept_name), 0, NULL},
+    {"_owner", T_OBJECT, offsetof(step_gate, owner), 0, NULL},
+    {"_owner_name", T_OBJECT, offsetof(step_gate, owner_name), 0, NULL},
     {"_counts_epochs", T_BOOL, offsetof(step_gate, counts_epochs), 0, NULL},
     {NULL, 0, 0, 0, NULL}};
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kajitori._checkpoint import appearing
 from kajitori._errors import ArgumentError, UnsupportedError
 from kajitori._run import Run
 from kajitori._steering import NEVER, Command, Steering
-from kajitori._values import Param
+from kajitori._values import Param, positive
 
 LEARNING_RATE = "learning_rate"
 
@@ -42,10 +42,8 @@ class Boosting(Steering):
         rounds: int | None = None,
     ) -> None:
         super().__init__(fifo, run, commands, parameters, name, checkpoint_dir)
-        if rounds is not None and (isinstance(rounds, bool) or int(rounds) != rounds or rounds < 1):
-            raise ArgumentError(f"rounds {rounds!r} is no number of iterations")
-        self._rounds = rounds
-        self._wanted = rounds  # extended
+        self._rounds = None if rounds is None else positive("rounds", rounds)
+        self._wanted = self._rounds  # extended
         self.model: Any = None
         self._first = 0  # step of the training's first iteration
         self._before = 0  # iterations that the model had already
@@ -63,6 +61,15 @@ class Boosting(Steering):
         """Iterations that the model is to have; 0: not known."""
         total = min(self._wanted or NEVER, self._most)
         return 0 if total == NEVER else total
+
+    def _check_free(self, module: str) -> None:
+        """Before another model is taken: a training that is still under way would lose its place."""
+        if self._training and any(
+            value is self.model for found in _callers(module) for value in found.values()
+        ):
+            raise ArgumentError(
+                "this SteeringCallback is in a training; one inside of that needs a callback of its own"
+            )
 
     def _start(self) -> None:
         self._wanted = self._rounds
@@ -206,10 +213,16 @@ class Boosting(Steering):
 def locals_of(module: str) -> Mapping[str, Any]:
     """The local variables of the function of `module` that has called us; {} when there is none. Both
     frameworks keep there what they tell no callback."""
+    return next(_callers(module), {})
+
+
+def _callers(module: str) -> Iterator[Mapping[str, Any]]:
+    """Of all of its functions that are under way in this thread, the innermost first."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") != module:
+    while frame is not None:
+        if frame.f_globals.get("__name__") == module:
+            yield frame.f_locals
         frame = frame.f_back
-    return {} if frame is None else frame.f_locals
 
 
 def shortest(value: Any) -> float:

@@ -28,6 +28,7 @@ from kajitori._ffi import ffi
 from kajitori._pruning import Pruning, Trial, TrialPruned
 from kajitori._steering import NEVER
 from kajitori._step_gate import StepGate
+from kajitori._values import positive
 
 _v1 = tf.compat.v1
 
@@ -71,12 +72,20 @@ class PruningHook(StepGate, _v1.train.SessionRunHook):
         report_untrained: bool = False,
     ) -> None:
         is_folder = isinstance(estimator, str | os.PathLike)
+        if not is_folder and not hasattr(estimator, "eval_dir"):
+            raise ArgumentError(f"estimator: {estimator!r} is neither an Estimator nor a folder")
+        if not isinstance(metric, str) or not metric:
+            raise ArgumentError(f"metric: {metric!r} is no name of a metric")
         self._folder = _local(os.fspath(estimator) if is_folder else estimator.eval_dir())
         self._is_chief, self._is_cluster = _place(_environment() if is_folder else estimator.config)
         self._pruning = Pruning(trial, metric) if self._is_chief else None
         self._metric = metric
-        self._run_every_steps = run_every_steps
-        self._run_every_ns = int(1e9 * (LOOK_SECONDS if run_every_secs is None else run_every_secs))
+        self._run_every_steps = (
+            None if run_every_steps is None else positive("run_every_steps", run_every_steps)
+        )
+        self._run_every_ns = _nanoseconds(
+            LOOK_SECONDS if run_every_secs is None else run_every_secs
+        )
         self._report_untrained = report_untrained
         self._reader: EventReader | None = None
         self._cursor: str | None = None  # where the reader before it was
@@ -205,7 +214,7 @@ class PruningHook(StepGate, _v1.train.SessionRunHook):
         if tags and (is_last or any(info.first_step < info.last_step for info in tags)):
             self._error = NotFoundError(
                 f"{self._folder}: no evaluation has {self._metric!r}; there is: "
-                f"{', '.join(sorted(repr(info.tag) for info in tags))}"
+                f"{', '.join(sorted({repr(_place_of(info)) for info in tags}))}"
             )
 
     # After the training
@@ -271,10 +280,24 @@ class _EvaluatorHook(_v1.train.SessionRunHook):
             _leave(self._coordinator, pruning.exception())
 
 
+def _nanoseconds(seconds: float) -> int:
+    """No more than a clock can say, of a program that wants no looks at all."""
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ArgumentError(f"run_every_secs: {seconds!r} is no number of seconds")
+    return int(1e9 * min(seconds, NEVER / 1e10))
+
+
 def _local(folder: str) -> str:
+    if not folder:
+        raise ArgumentError("estimator: the path of the folder is empty")
     if "://" in folder:
         raise ArgumentError(f"{folder}: evaluations are read from folders of this machine only")
     return os.path.abspath(folder)
+
+
+def _place_of(info: TagInfo) -> str:
+    """Evaluations of a folder within show that the folder of the model was given."""
+    return info.tag if info.run in ("", ".") else f"{info.run}/{info.tag}"
 
 
 def _environment() -> Any:
@@ -302,6 +325,9 @@ def _stop_variable() -> Any:
 
 def _leave(coordinator: Any, error: Exception) -> None:
     """Has the session raise `error` when it is closed, so when every hook has had its `end`."""
-    if coordinator.should_stop():  # it takes no exception any more
-        raise error
+    try:
+        coordinator.raise_requested_exception()
+    except Exception:
+        return  # that one is raised then
+    coordinator.clear_stop()  # one that was stopped, as by a queue of input that ends, takes none
     coordinator.request_stop((type(error), error, error.__traceback__))

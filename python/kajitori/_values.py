@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import operator
@@ -122,6 +123,14 @@ def number(of: str, value: Any) -> float:
         shape = getattr(value, "shape", None)
         what = type(value).__name__ + (f" of shape {tuple(shape)}" if shape else "")
         raise ArgumentError(f"{of}: one number is wanted, not {what}") from None
+
+
+def positive(of: str, value: Any) -> int:
+    """A whole number of 1 or more."""
+    with contextlib.suppress(TypeError):
+        if not isinstance(value, bool) and (number := operator.index(value)) >= 1:
+            return number
+    raise ArgumentError(f"{of}: {value!r} is no whole number of 1 or more")
 
 
 def whole(of: str, value: Any) -> int:

@@ -37,7 +37,7 @@ from kajitori._pruning import Pruning, Trial
 from kajitori._run import Run
 from kajitori._steering import Command
 from kajitori._step_gate import StepGate
-from kajitori._values import Param
+from kajitori._values import Param, positive
 
 __all__ = ["PruningCallback", "SteeringCallback"]
 
@@ -132,6 +132,7 @@ class SteeringCallback(Boosting):
 
     def _begin(self, env: Any) -> int:
         """The training's first iteration has run."""
+        self._check_free("lightgbm.engine")
         self.model = env.model
         self._before, self._most = env.begin_iteration, env.end_iteration
         self._others = list(locals_of("lightgbm.engine").get("callbacks_set", ()))
@@ -140,6 +141,7 @@ class SteeringCallback(Boosting):
         self._finish_with(mark)
         self._kept = [env.evaluation_result_list] if env.evaluation_result_list else None
         self._kept_name = "evaluation_result_list"
+        self._owner, self._owner_name = env.model, "model"
         self._next_step = self._first + 2
         return self._first + 1
 
@@ -160,6 +162,7 @@ class SteeringCallback(Boosting):
             schedule.kwargs = before
         self._schedules = []
         self._others = []
+        self._owner = None
         super()._finish()
 
     def _describe(self) -> str:
@@ -294,10 +297,8 @@ class PruningCallback(Pruning):
         self, trial: Trial, metric: str, valid_name: str = "valid_0", report_interval: int = 1
     ) -> None:
         super().__init__(trial, metric)
-        if report_interval < 1:
-            raise ArgumentError(f"report_interval {report_interval!r} is no number of iterations")
         self._valid_name = valid_name
-        self._interval = report_interval
+        self._interval = positive("report_interval", report_interval)
         self.order = BEHIND_RECORDS
         self.before_iteration = False
 

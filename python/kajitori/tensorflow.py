@@ -35,7 +35,7 @@ from kajitori._steering import NEVER, Command, Steering
 from kajitori._step_gate import StepGate
 from kajitori._tf_pruning import PruningHook
 from kajitori._tf_rate import learning_rate
-from kajitori._values import Param
+from kajitori._values import Param, positive
 
 __all__ = ["PruningHook", "SteeringHook", "learning_rate"]
 
@@ -100,11 +100,15 @@ class SteeringHook(Steering, _v1.SessionRunHook):
         skip_validation: bool = False,
     ) -> None:
         if estimator is not None:
+            if not hasattr(estimator, "model_dir"):
+                raise ArgumentError(f"estimator: {estimator!r} is no Estimator")
             checkpoint_dir = checkpoint_dir or estimator.model_dir
+        if metrics is not None and not isinstance(metrics, Mapping):
+            raise ArgumentError(f'metrics: {metrics!r} is no dictionary, as in {{"loss": tensor}}')
         super().__init__(fifo, run, commands, parameters, name, checkpoint_dir)
         self._estimator = estimator
         self._evaluation_input_fn = evaluation_input_fn
-        self._max_steps = max_steps
+        self._max_steps = _positive("max_steps", max_steps)
         self._steps_per_epoch = _positive("steps_per_epoch", steps_per_epoch)
         self._metrics = metrics
         self._skip_validation = skip_validation
@@ -390,9 +394,7 @@ class _EvaluationHook(_v1.SessionRunHook):
 
 
 def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise ArgumentError(f"{name}: {value!r} is no number of 1 or more")
-    return value
+    return None if value is None else positive(name, value)
 
 
 def _metrics(graph: Any, metrics: Mapping[str, Any] | None) -> dict[str, Any]:

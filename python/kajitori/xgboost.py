@@ -22,13 +22,14 @@ from collections.abc import Sequence
 from typing import Any
 
 try:
+    import numpy
     import xgboost
     from xgboost import collective
 except ImportError as error:
     raise ImportError(f"kajitori.xgboost needs XGBoost (pip install xgboost): {error}") from error
 
 from kajitori._boosting import LEARNING_RATE, Boosting, locals_of, shortest
-from kajitori._errors import ArgumentError
+from kajitori._errors import ArgumentError, OutOfRangeError
 from kajitori._pruning import Pruning, Trial
 from kajitori._steering import NEVER
 from kajitori._step_gate import StepGate
@@ -65,6 +66,8 @@ class SteeringCallback(Boosting, xgboost.callback.TrainingCallback):
     before_iteration = StepGate.next_step
 
     def before_training(self, model: Any) -> Any:
+        if model is not self.model:
+            self._check_free("xgboost.training")
         self.model = model
         self._before = model.num_boosted_rounds()
         rounds = locals_of("xgboost.training").get("num_boost_round")
@@ -167,6 +170,9 @@ class SteeringCallback(Boosting, xgboost.callback.TrainingCallback):
         return None if found is None else shortest(found)
 
     def _set_learning_rate(self, value: float) -> None:
+        single = numpy.finfo(numpy.float32)  # XGBoost would end the training, and by an exception
+        if value != 0 and not float(single.tiny) <= value <= float(single.max):
+            raise OutOfRangeError(f"{value} is out of the range of XGBoost's numbers (float32)")
         self.model.set_param(LEARNING_RATE, value)
 
     def _save(self, name: str) -> str:

@@ -197,3 +197,18 @@ def test_what_is_kept_for_a_later_look_and_a_step_that_is_an_epoch_too(run):
     counter._counts_epochs, counter._kept = False, None
     assert counter.next_step("d") is None
     assert (run.step, run.epoch) == (11, 9)
+
+
+def test_what_belongs_to_another_training_is_looked_at_and_not_kept(run):
+    counter, looks = Counter(), []
+    counter._look = lambda step, number: looks.append((step, number))
+    run._open_gate(counter)
+    counter._look_step, counter._look_ns, counter._next_step = FAR, FAR, 7
+    counter._kept, counter._kept_name = [], "real"
+    counter._owner, counter._owner_name = int, "__class__"
+    for number in (1, 1.5, 2):
+        counter.next_step(number)
+    assert (looks, counter._kept) == ([(8, 1.5)], [1, 2])
+    counter._owner_name = "none"
+    with pytest.raises(AttributeError):
+        counter.next_step(3)

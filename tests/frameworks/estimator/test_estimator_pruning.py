@@ -302,6 +302,62 @@ def test_arguments_that_cannot_be(tmp_path):
         PruningHook(Trial(), "gs://bucket/eval", "accuracy")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"estimator": None},
+        {"estimator": b"/eval"},
+        {"estimator": ""},
+        {"metric": None},
+        {"metric": ""},
+        {"run_every_steps": 0},
+        {"run_every_steps": "x"},
+        {"run_every_steps": 1.5},
+        {"run_every_secs": -1},
+        {"run_every_secs": "x"},
+        {"run_every_secs": float("nan")},
+    ],
+)
+def test_an_argument_that_cannot_be_is_named(tmp_path, options):
+    with pytest.raises(kajitori.ArgumentError, match=f"^{next(iter(options))}: "):
+        PruningHook(Trial(), **{"estimator": tmp_path, "metric": "accuracy"} | options)
+
+
+def test_no_looks_by_the_clock(tmp_path):
+    trial = Trial()
+    hook = PruningHook(trial, tmp_path / "eval", "accuracy", run_every_secs=float("inf"))
+    train(Evaluations(tmp_path / "eval"), hook, SteeringHook(max_steps=5))
+    assert list(trial.values) == [1, 2, 3, 4, 5]
+
+
+def test_the_folder_of_the_model_is_none_of_evaluations(tmp_path):
+    evaluations = Evaluations(tmp_path / "eval", every=2)
+    with pytest.raises(
+        kajitori.NotFoundError, match="no evaluation has 'accuracy'; there is: 'eval/accuracy'"
+    ):
+        train(evaluations, PruningHook(Trial(), tmp_path, "accuracy", 1))
+
+
+def test_all_hooks_get_their_end_when_the_input_has_ended_the_session(tmp_path):
+    """A coordinator that was stopped takes no exception any more."""
+
+    class Queue(v1.train.SessionRunHook):
+        """As a QueueRunner whose input ends."""
+
+        def after_create_session(self, session, coord):
+            self.coord = coord
+
+        def after_run(self, run_context, run_values):
+            if len(trial.values) == 2:
+                self.coord.request_stop()
+
+    trial, last = Trial(at=3), Guard()
+    hooks = [PruningHook(each, tmp_path / "eval", "accuracy", 1) for each in (trial, Trial(at=3))]
+    with pytest.raises(kajitori.TrialPruned, match="step 3"):
+        train(Evaluations(tmp_path / "eval"), Queue(), *hooks, last)
+    assert last.ends == 1
+
+
 def in_cluster(folder, is_chief, ps=1):
     """What an Estimator of a cluster of two says about itself."""
     config = types.SimpleNamespace(

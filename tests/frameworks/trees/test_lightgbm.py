@@ -417,6 +417,19 @@ def test_trainings_one_after_the_other_and_one_inside_of_another():
     assert (results("inner", cb.run.id), model.num_trees()) == ([2], ROUNDS)
 
 
+def test_a_callback_that_is_in_a_training_is_refused_in_one_inside_of_it():
+    cb, refusals = SteeringCallback(), []
+
+    def inner():
+        with pytest.raises(kajitori.ArgumentError, match="needs a callback of its own") as caught:
+            train(cb, rounds=3)
+        refusals.append(caught.typename)
+
+    assert train(Witness(inner), cb).num_trees() == ROUNDS
+    assert refusals == ["ArgumentError"]
+    assert cb.run.closed
+
+
 def test_one_run_for_several_trainings():
     with kajitori.Run() as run:
         cb = SteeringCallback(run=run)
@@ -442,6 +455,8 @@ def test_an_exception_that_somebody_keeps():
         train(Witness(lambda: 1 / 0), cb)
     except ZeroDivisionError as error:
         kept = error
-    assert train(cb).num_trees() == ROUNDS
+    model = train(sends("stop", at=5), cb)
+    assert (model.num_trees(), cb.step) == (6, 6)
     assert cb.run.closed
+    assert train(cb).num_trees() == ROUNDS
     del kept

@@ -202,6 +202,15 @@ def test_set_lr_holds_also_against_a_schedule(schedule):
     assert set(seen.rates[4:]) == {0.5}
 
 
+@pytest.mark.parametrize("value", ["1e39", "1e-50"])
+def test_set_lr_to_what_xgboost_cannot_hold_fails_and_the_training_goes_on(value):
+    model = train(sends(f"set lr={value}"), SteeringCallback())
+    assert [(line[0], line[4]) for line in settled("set")] == [
+        ("failed", f"lr: {float(value)} is out of the range of XGBoost's numbers (float32)")
+    ]
+    assert same(model.predict(TEST), train().predict(TEST))
+
+
 def test_set_lr_refuses_what_is_none():
     class Ask(Witness):
         def before_iteration(self, model, epoch, evals_log):
@@ -310,10 +319,28 @@ def test_an_extension_is_one_of_this_training():
     assert train(cb, rounds=10).num_boosted_rounds() == 6
 
 
-@pytest.mark.parametrize("rounds", [0, -1, 1.5, True])
+@pytest.mark.parametrize("rounds", [0, -1, 1.5, True, "x", float("nan"), float("inf")])
 def test_rounds_is_a_number_of_iterations(rounds):
     with pytest.raises(kajitori.ArgumentError, match="rounds"):
         SteeringCallback(rounds=rounds)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"run": 3},
+        {"checkpoint_dir": 3},
+        {"commands": 3},
+        {"commands": {"save": 3}},
+        {"parameters": 3},
+        {"parameters": [3]},
+        {"parameters": {"depth": 3}},
+    ],
+)
+def test_an_argument_that_cannot_be_is_named(options):
+    name = next(iter(options)).removesuffix("s")
+    with pytest.raises(kajitori.ArgumentError, match=f"^{name}"):
+        SteeringCallback(**options)
 
 
 def test_evaluate_says_the_metrics_of_the_iteration_that_has_run():
@@ -436,6 +463,19 @@ def test_trainings_one_after_the_other_and_one_inside_of_another():
     cb = SteeringCallback(commands={"inner": inner})
     model = train(sends("inner"), cb)
     assert (results("inner", cb.run.id), model.num_boosted_rounds()) == ([2], ROUNDS)
+
+
+def test_a_callback_that_is_in_a_training_is_refused_in_one_inside_of_it():
+    cb, refusals = SteeringCallback(), []
+
+    def inner():
+        with pytest.raises(kajitori.ArgumentError, match="needs a callback of its own") as caught:
+            train(cb, rounds=3)
+        refusals.append(caught.typename)
+
+    assert train(Witness(inner), cb).num_boosted_rounds() == ROUNDS
+    assert refusals == ["ArgumentError"]
+    assert cb.run.closed
 
 
 def test_one_run_for_several_trainings():
