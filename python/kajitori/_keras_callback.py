@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from kajitori._errors import ArgumentError
@@ -70,7 +70,7 @@ def after_all_others(callback: Callback, action: Callable[..., None], *args: Any
 class Callback:
     """What a list of callbacks asks of each. The hooks do nothing."""
 
-    params: dict[str, Any] | None = None
+    params: Mapping[str, Any] = MappingProxyType({})  # a loop of the user's own may set none
     _model: Any = None
     _chief_worker_only = None  # tf.keras: wanted on every worker
     _supports_tf_logs = True  # tf.keras: metrics may come as tensors, which nobody waits for
@@ -88,7 +88,7 @@ class Callback:
         self._model = model
 
     def set_params(self, params: dict[str, Any]) -> None:
-        self.params = params
+        self.params = params or {}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None: ...
 

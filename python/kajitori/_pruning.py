@@ -32,6 +32,10 @@ class Pruning:
     """Reports the values of `metric` to `trial`, and asks whether to go on."""
 
     def __init__(self, trial: Trial, metric: str) -> None:
+        if isinstance(trial, type):
+            raise ArgumentError(
+                f"trial: the class {trial.__name__}, where one of its trials is wanted"
+            )
         if not callable(getattr(trial, "report", None)) or not callable(
             getattr(trial, "should_prune", None)
         ):
@@ -39,6 +43,8 @@ class Pruning:
                 f"trial: {type(trial).__name__} has no report and should_prune; expected a trial of "
                 "kajitori or of Optuna"
             )
+        if not isinstance(metric, str):
+            raise ArgumentError(f"metric: {metric!r} is no name of one")
         self.trial = trial
         self.metric = metric
         self.pruned = False

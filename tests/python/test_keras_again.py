@@ -135,3 +135,18 @@ def test_a_list_of_callbacks_that_the_program_has_made(tmp_path):
     assert guard.batches == 100
     assert callbacks.callbacks[:5] == ours
     assert type(callbacks.callbacks[-1]).__name__ == "History"
+
+
+def test_a_loop_of_the_programs_own_tells_callbacks_no_params():
+    cb, trial, model = SteeringCallback(), Trial(), sgd()
+    callbacks = keras.callbacks.CallbackList([cb, PruningCallback(trial, "loss")], model=model)
+    callbacks.on_train_begin()
+    for epoch in range(2):
+        callbacks.on_epoch_begin(epoch)
+        for batch in range(3):
+            callbacks.on_train_batch_begin(batch)
+            callbacks.on_train_batch_end(batch, {"loss": 1.0})
+        callbacks.on_epoch_end(epoch, {"loss": 1.0})
+    callbacks.on_train_end()
+    assert (cb.step, cb.epoch, cb.run.closed) == (6, 1, True)
+    assert list(trial.values) == [0, 1]

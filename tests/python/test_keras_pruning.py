@@ -114,6 +114,10 @@ def test_it_takes_the_arguments_of_optunas_callback():
         PruningCallback(trial, "loss", interval=0)
     with pytest.raises(kajitori.ArgumentError, match="trial: int has no report"):
         PruningCallback(3, "loss")
+    with pytest.raises(kajitori.ArgumentError, match="trial: the class Trial"):
+        PruningCallback(Trial, "loss")
+    with pytest.raises(kajitori.ArgumentError, match=r"metric: \['loss'\] is no name"):
+        PruningCallback(trial, ["loss"])
 
 
 def test_what_is_no_number_is_reported():
