@@ -16,6 +16,7 @@ import numpy as np
 from kajitori._errors import OutOfRangeError, UnsupportedError
 
 WEIGHTS = "model.weights.h5"
+SHAPES = "build.json"
 
 
 def describe() -> str:
@@ -227,9 +228,22 @@ def skip_validation(model: Any) -> None:
 
 def save_weights(model: Any, folder: str) -> None:
     model.save_weights(os.path.join(folder, WEIGHTS))
+    with open(os.path.join(folder, SHAPES), "w", encoding="utf-8") as file:
+        json.dump(model.get_build_config(), file)
+
+
+def _build(model: Any, folder: str) -> None:
+    """Makes the variables of a model that would have them only from its first batch on."""
+    path = os.path.join(folder, SHAPES)
+    if model.built or not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        model.build_from_config(json.load(file))
+    model.built = bool(model.variables)  # a default `build` leaves it to the first call
 
 
 def load_weights(model: Any, folder: str) -> None:
+    _build(model, folder)
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)

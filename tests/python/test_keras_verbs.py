@@ -25,7 +25,7 @@ pytestmark = [
 WEIGHTS = (
     ["model.weights.data-00000-of-00001", "model.weights.index", "checkpoint"]
     if BACKEND == "tf.keras"
-    else ["model.weights.h5"]
+    else ["model.weights.h5", "build.json"]
 )
 
 
@@ -211,6 +211,40 @@ def test_leaving_and_going_on_is_the_training_that_never_left(tmp_path, monkeypa
 
     history, _ = fit(model, cb, epochs=1)
     assert history.epoch == [0], "a checkpoint is taken up once"
+
+
+class Subclass(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = keras.layers.Dense(8), keras.layers.Dense(1)
+
+    def call(self, inputs):
+        return self.outer(self.inner(inputs))
+
+
+@pytest.mark.parametrize(
+    "make", [Subclass, lambda: keras.Sequential([keras.layers.Dense(8), keras.layers.Dense(1)])]
+)
+def test_a_model_that_its_first_batch_builds_goes_on_exactly(tmp_path, monkeypatch, make):
+    """Without an `Input` there are no variables when `fit` begins."""
+
+    def train(*callbacks):
+        keras.utils.set_random_seed(0)
+        model = make()
+        model.compile("adam", loss="mse")
+        history, _ = fit(model, *callbacks, epochs=4, shuffle=False)
+        return model, history
+
+    whole, _ = train()
+    with pytest.raises(kajitori.Left):
+        train(
+            SteeringCallback(checkpoint_dir=tmp_path), Send("pause level=leave at=epoch", step=13)
+        )
+    monkeypatch.setenv("KAJITORI_CHECKPOINT", kajitori.journal()[-1]["checkpoint"]["path"])
+    model, history = train(SteeringCallback(checkpoint_dir=tmp_path))
+    assert history.epoch == [2, 3]
+    for weights, expected in zip(model.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(weights, expected)
 
 
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
