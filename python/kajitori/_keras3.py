@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import numpy as np
 
-from kajitori._errors import OutOfRangeError, UnsupportedError
+from kajitori._errors import UnsupportedError
+from kajitori._precision import check_fits, shortest
 
 WEIGHTS = "model.weights.h5"
 SHAPES = "build.json"
+BEST_WEIGHTS = "at the end of fit EarlyStopping puts back the weights of the best epoch"
 
 
 def describe() -> str:
@@ -67,7 +68,7 @@ def optimizers(model: Any) -> dict[str, Any]:
 
 def get_learning_rate(model: Any, optimizer: Any) -> float:
     _sync(model)
-    return _shortest(keras.ops.convert_to_numpy(optimizer.learning_rate))
+    return shortest(keras.ops.convert_to_numpy(optimizer.learning_rate))
 
 
 def set_learning_rate(model: Any, optimizer: Any, value: float) -> None:
@@ -76,9 +77,7 @@ def set_learning_rate(model: Any, optimizer: Any, value: float) -> None:
     traced anew."""
     dtype = getattr(optimizer.learning_rate, "dtype", keras.backend.floatx())
     dtype = keras.backend.standardize_dtype(dtype)
-    with np.errstate(over="ignore"):
-        if not np.isfinite(np.asarray(value).astype(dtype)):
-            raise OutOfRangeError(f"{value} is more than {dtype} can hold")
+    check_fits(value, dtype)
     _sync(model)
     if schedule_of(optimizer) is None:
         optimizer.learning_rate = value
@@ -88,15 +87,11 @@ def set_learning_rate(model: Any, optimizer: Any, value: float) -> None:
     model.make_train_function()
 
 
-def schedule_of(optimizer: Any) -> str | None:
-    """What the learning rate follows, in words; None where it is a number that can be assigned."""
+def schedule_of(optimizer: Any) -> Any:
+    """What the learning rate follows; None where it is a number that can be assigned."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     schedule = getattr(inner, "_learning_rate", None)
-    if isinstance(schedule, keras.Variable) or schedule is None:
-        return None
-    length = getattr(schedule, "decay_steps", None) or getattr(schedule, "first_decay_steps", None)
-    name = getattr(schedule, "__name__", type(schedule).__name__)
-    return f"{name} with decay_steps={length}" if length else name
+    return None if isinstance(schedule, keras.Variable) else schedule
 
 
 @contextlib.contextmanager
@@ -152,33 +147,6 @@ def skip_batches(model: Any, count: int) -> None:
 def end_skipping(model: Any) -> None:
     """After a `fit` that failed while it passed over batches; else nothing."""
     model.train_function = getattr(model.train_function, "kajitori_train", model.train_function)
-
-
-def remarks(model: Any, callbacks: list[Any]) -> dict[str, list[str]]:
-    """By verb, what else happens when it is obeyed: what the other callbacks of the `fit` do then."""
-    stop: list[str] = []
-    set_: list[str] = []
-    extend: list[str] = []
-    keeps: list[str] = []
-    for callback in callbacks:
-        match callback:
-            case keras.callbacks.EarlyStopping(restore_best_weights=True):
-                stop.append(
-                    "at the end of fit EarlyStopping puts back the weights of the best epoch"
-                )
-            case keras.callbacks.BackupAndRestore():
-                keeps.append("BackupAndRestore keeps its backup, and the next fit goes on from it")
-            case keras.callbacks.LearningRateScheduler():
-                set_.append("LearningRateScheduler sets lr anew at the beginning of the next epoch")
-                extend.append("LearningRateScheduler is asked for each epoch more")
-            case keras.callbacks.ReduceLROnPlateau():
-                set_.append("ReduceLROnPlateau may lower lr at the end of an epoch")
-    for name, optimizer in optimizers(model).items():
-        schedule, lr = schedule_of(optimizer), f"lr.{name}" if name else "lr"
-        if schedule is not None:
-            set_.append(f"{lr} follows {schedule}, and is constant once it is set")
-            extend.append(f"{lr} follows {schedule}, which does not change with it")
-    return {"stop": stop + keeps, "prune": stop, "set": set_, "extend": extend}
 
 
 def keep_backups(callbacks: list[Any], epoch: int, batches: int) -> Callable[[bool], None]:
@@ -248,10 +216,3 @@ def load_weights(model: Any, folder: str) -> None:
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
     model.load_weights(os.path.join(folder, WEIGHTS))
-
-
-def _shortest(value: Any) -> float:
-    """The shortest decimal that is the same number in the array's precision: 0.001, where a float32
-    widened would show 0.0010000000474974513."""
-    array = np.asarray(value)
-    return float(str(array[()])) if array.dtype.kind == "f" else float(array)

@@ -16,13 +16,15 @@ from typing import Any
 
 from kajitori._errors import ArgumentError
 
+PACKAGES = ("keras", "tf_keras")
+
 
 def backend_of(model: Any) -> ModuleType:
     """The module that knows the version of Keras that a model's class is of: `_keras3` or
     `_tf_keras`."""
     for base in type(model).__mro__:
         package = base.__module__.partition(".")[0]
-        if package not in ("keras", "tf_keras"):
+        if package not in PACKAGES:
             continue
         if int(sys.modules[package].__version__.split(".")[0]) >= 3:
             from kajitori import _keras3
@@ -35,6 +37,14 @@ def backend_of(model: Any) -> ModuleType:
         return backend_of(model.module)
     raise ArgumentError(
         f"{type(model).__module__}.{type(model).__qualname__} is no model of Keras 3 or tf.keras 2.15"
+    )
+
+
+def is_of_keras(callback: Any, name: str) -> bool:
+    """Whether it is one of Keras' own callbacks of this name, or derived from it."""
+    return any(
+        base.__name__ == name and base.__module__.partition(".")[0] in PACKAGES
+        for base in type(callback).__mro__
     )
 
 

@@ -17,11 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from kajitori._errors import OutOfRangeError, UnsupportedError
+from kajitori._errors import UnsupportedError
+from kajitori._keras_callback import is_of_keras
+from kajitori._precision import check_fits, shortest
 
 WEIGHTS = "model.weights"
 """Prefix of the files of a checkpoint, in TensorFlow's own format: the one in HDF5 lacks optimizers of
 `keras.optimizers.legacy` and all learning rates."""
+
+BEST_WEIGHTS = "EarlyStopping does not put back the weights of the best epoch"
 
 
 def describe() -> str:
@@ -69,19 +73,15 @@ def _is_number(source: Any) -> bool:
     return hasattr(source, "assign")
 
 
-def schedule_of(optimizer: Any) -> str | None:
-    """What the learning rate follows, in words; None where it is a number that can be assigned."""
+def schedule_of(optimizer: Any) -> Any:
+    """What the learning rate follows; None where it is a number that can be assigned."""
     source = _source(optimizer)
-    if _is_number(source):
-        return None
-    length = getattr(source, "decay_steps", None) or getattr(source, "first_decay_steps", None)
-    name = getattr(source, "__name__", type(source).__name__)
-    return f"{name} with decay_steps={length}" if length else name
+    return None if _is_number(source) else source
 
 
 def get_learning_rate(model: Any, optimizer: Any) -> float:
     """That of the next batch."""
-    return _shortest(_rate(optimizer))
+    return shortest(_rate(optimizer))
 
 
 def _rate(optimizer: Any) -> Any:
@@ -96,9 +96,7 @@ def set_learning_rate(model: Any, optimizer: Any, value: float) -> None:
     """From the next batch on, whatever the optimizer has. A schedule is replaced by a number, and the
     step, which may have been traced with the old one, is traced anew."""
     dtype = _rate(optimizer).dtype
-    with np.errstate(over="ignore"):
-        if not np.isfinite(np.asarray(value).astype(dtype)):
-            raise OutOfRangeError(f"{value} is more than {dtype} can hold")
+    check_fits(value, dtype)
     source = _source(optimizer)
     if _is_number(source):
         source.assign(value)
@@ -144,7 +142,7 @@ def begin_with_epoch(model: Any, epoch: int | None) -> None:
 
 
 def is_backup(callback: Any) -> bool:
-    return _is(callback, "BackupAndRestore")
+    return is_of_keras(callback, "BackupAndRestore")
 
 
 def watch_backup(model: Any) -> None:
@@ -245,38 +243,6 @@ def end_skipping(model: Any) -> None:
         model.train_function, model.train_tf_function = kept
 
 
-def remarks(model: Any, callbacks: list[Any]) -> dict[str, list[str]]:
-    """By verb, what else happens when it is obeyed: what the other callbacks of the `fit` do then."""
-    stop: list[str] = []
-    set_: list[str] = []
-    extend: list[str] = []
-    keeps: list[str] = []
-    for callback in callbacks:
-        if _is(callback, "EarlyStopping") and callback.restore_best_weights:
-            stop.append("EarlyStopping does not put back the weights of the best epoch")
-        elif _is(callback, "BackupAndRestore"):
-            keeps.append("BackupAndRestore keeps its backup, and the next fit goes on from it")
-        elif _is(callback, "LearningRateScheduler"):
-            set_.append("LearningRateScheduler sets lr anew at the beginning of the next epoch")
-            extend.append("LearningRateScheduler is asked for each epoch more")
-        elif _is(callback, "ReduceLROnPlateau"):
-            set_.append("ReduceLROnPlateau may lower lr at the end of an epoch")
-    for optimizer in optimizers(model).values():
-        schedule = schedule_of(optimizer)
-        if schedule is not None:
-            set_.append(f"lr follows {schedule}, and is constant once it is set")
-            extend.append(f"lr follows {schedule}, which does not change with it")
-    return {"stop": stop + keeps, "prune": stop, "set": set_, "extend": extend}
-
-
-def _is(callback: Any, name: str) -> bool:
-    """Whether it is one of tf.keras' own of this name, or derived from it."""
-    return any(
-        base.__name__ == name and base.__module__.split(".")[0] in ("keras", "tf_keras")
-        for base in type(callback).__mro__
-    )
-
-
 def evaluate(model: Any, data: Any) -> dict[str, Any]:
     x, y, weights = (*data, None, None)[:3] if isinstance(data, tuple) else (data, None, None)
     return model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
@@ -297,10 +263,3 @@ def load_weights(model: Any, folder: str) -> None:
     """Variables that are not there yet get their values when they are made."""
     _build_optimizer(model)
     model.load_weights(os.path.join(folder, WEIGHTS)).assert_existing_objects_matched()
-
-
-def _shortest(value: Any) -> float:
-    """The shortest decimal that is the same number in the array's precision: 0.001, where a float32
-    widened would show 0.0010000000474974513."""
-    array = np.asarray(value)
-    return float(str(array[()])) if array.dtype.kind == "f" else float(array)

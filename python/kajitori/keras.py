@@ -25,6 +25,7 @@ from kajitori import _keras_checkpoint
 from kajitori._errors import ArgumentError, FailedError, OutOfRangeError, UnsupportedError
 from kajitori._keras_callback import Callback, after_all_others, callbacks_beside
 from kajitori._keras_pruning import PruningCallback
+from kajitori._keras_remarks import remarks
 from kajitori._run import Run
 from kajitori._steering import NEVER, Command, Steering
 from kajitori._values import Param
@@ -42,8 +43,6 @@ _REFUSED = {
     "extend": "fit's number of epochs is fixed when it begins; to be able to, give SteeringCallback "
     "epochs=N, and fit more of them",
 }
-
-_taken_up: set[str] = set()  # checkpoints that a fit of this process went on from
 
 
 class SteeringCallback(Steering, Callback):
@@ -189,13 +188,13 @@ class SteeringCallback(Steering, Callback):
     def _go_on(self) -> None:
         """Takes up the checkpoint that the process was started again for, once."""
         self._backend.watch_backup(self.model)
-        path = self.resumed_from
-        if not path or not self._checkpoint_dir or path in _taken_up:
+        path = self._checkpoint_to_take_up()
+        if not path:
             return
         state = self._take_up(path)
         self._has_gone_on = True
         self._skip = state["batch"]
-        _taken_up.add(path)
+        self._has_taken_up(path)
         self.run.note(f"goes on from {path}")
 
     def _take_up(self, path: str) -> dict[str, Any]:
@@ -213,7 +212,7 @@ class SteeringCallback(Steering, Callback):
 
     def _remark(self, count: int = 0) -> None:
         """What senders are told beside the answer, where `count` batches of an epoch have run, unless 0."""
-        said = self._backend.remarks(self.model, callbacks_beside(self))
+        said = remarks(self._backend, self.model, callbacks_beside(self))
         if count and count != self._steps:
             said["stop"].insert(0, self._partly(count))
         for verb, texts in said.items():
@@ -403,10 +402,6 @@ class SteeringCallback(Steering, Callback):
     def on_test_end(self, logs: Any = None) -> None:
         if self._training:
             self._set_phase("train")
-
-    def _skips_validation(self) -> bool:
-        wanted = self.run.stop_validate
-        return self._skip_validation if wanted is None else not wanted
 
     def _obey(self, stop: bool, count: int = 0) -> None:
         """Has `fit` return; at the first call, where `count` batches of an epoch have run, unless 0."""
