@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """kajitori: steer, stop and prune training runs while they run.
 
-``Run`` makes a training steerable, ``runs`` and ``connect`` reach one from outside, and
-``kajitori.keras`` has a callback for Keras. Importing this package imports no framework.
+``Run`` makes a training steerable, ``runs`` and ``connect`` reach one from outside. Adapters for
+frameworks are in ``kajitori.keras``, ``kajitori.tensorflow``, ``kajitori.torch``,
+``kajitori.lightning``, ``kajitori.transformers``, ``kajitori.xgboost`` and ``kajitori.lightgbm``.
+Importing this package imports no framework.
 """
 
 from kajitori._client import Client, RunInfo, connect, journal, runs
