@@ -21,6 +21,7 @@ import pytest
 from fits import FOR_EVER, STEPS, At, Guard, X, Y, fit, make_model
 from test_keras_fits import Send, settled
 from training import PATIENCE, applied
+from waiting import echo_that_waits
 
 import kajitori
 from kajitori.keras import SteeringCallback
@@ -196,7 +197,7 @@ def test_what_an_earlier_training_left_does_not_stop_this_one(tmp_path):
     """A trainer is killed, `echo stop` waits at its FIFO, and the next training begins."""
     path = tmp_path / "ctl"
     os.mkfifo(path)
-    waiting = subprocess.Popen(["sh", "-c", f"echo stop > {path}"])
+    waiting = echo_that_waits("stop", path)
     _, guard = fit(make_model(), SteeringCallback(fifo=path), epochs=3)
     assert waiting.wait(PATIENCE) == 0
     assert guard.batches == 3 * STEPS

@@ -10,6 +10,7 @@ import warnings
 import pytest
 from torch_training import STEPS, Training, make_loader
 from training import PATIENCE, applied
+from waiting import echo_that_waits
 
 import kajitori
 from kajitori import torch as kajitori_torch
@@ -88,7 +89,7 @@ def test_what_an_earlier_training_left_does_not_stop_this_one(tmp_path):
     """A trainer is killed, `echo stop` waits at its FIFO, and the next training begins: it ended at step 1."""
     path = tmp_path / "ctl"
     os.mkfifo(path)
-    waiting = subprocess.Popen(["sh", "-c", f"echo stop > {path}"])
+    waiting = echo_that_waits("stop", path)
     t = Training(fifo=path)
     t.train(3)
     assert waiting.wait(PATIENCE) == 0

@@ -65,14 +65,16 @@ def observe_status(start):
 
 
 def observe_metrics(start):
-    """What `kajitori watch` shows, from the gate to the end of the run."""
+    """What `kajitori watch` shows, from the gate to the end of the run, and what came before: of steps,
+    only those of so many a second are reported."""
     training = start()
     with training.connect() as client:
         events = client.events(kinds=["metric"])
+        seen = client.status()["metrics"]
         training.go()
-        seen = list(events)
+        seen += events
     training.end()
-    return names([event["tag"] for event in seen])
+    return names([metric["tag"] for metric in seen])
 
 
 def stopped(did):
