@@ -13,7 +13,9 @@ import kajitori
 CALLS = 2000
 
 callbacks = types.SimpleNamespace(Callback=object)
-sys.modules["keras"] = types.SimpleNamespace(__version__="3", callbacks=callbacks, Model=object)
+sys.modules["keras"] = types.SimpleNamespace(
+    __version__="3", __spec__=object(), callbacks=callbacks, Model=object
+)
 
 
 def main() -> None:

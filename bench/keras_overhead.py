@@ -35,6 +35,7 @@ import keras
 import numpy as np
 
 import kajitori.keras
+from kajitori import _steering
 
 BODIES = pathlib.Path(__file__).with_name("keras_bodies.py")
 TARGET_US = 5
@@ -130,7 +131,7 @@ class Dispatcher(keras.callbacks.Callback):
 
 
 def train(fifo: str) -> Dispatcher:
-    kajitori.keras.REPORT_SECONDS *= len(NAMES)
+    _steering.REPORT_SECONDS *= len(NAMES)
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [
