@@ -21,8 +21,8 @@ FORMAT = 1
 @contextlib.contextmanager
 def appearing(path: str) -> Iterator[str]:
     """For ``with appearing(path) as written``: what is written there, a file or a folder of the same
-    name, becomes `path` at the end, in place of what was there. Folders above are made. After an
-    exception all is as before."""
+    name, becomes `path` at the end, in place of what was there, and is on the disk then. Folders above
+    are made. After an exception all is as before."""
     home, name = os.path.split(path)
     os.makedirs(home, exist_ok=True)
     with tempfile.TemporaryDirectory(
@@ -30,9 +30,29 @@ def appearing(path: str) -> Iterator[str]:
     ) as folder:
         written = os.path.join(folder, name)
         yield written
+        _flush(written)
         if os.path.isdir(path):
             os.rename(path, os.path.join(folder, "old"))
         os.rename(written, path)
+    _flush_one(home)
+
+
+def _flush(path: str) -> None:
+    """A file, or a folder with all that is in it."""
+    for folder, _, files in os.walk(path):
+        for name in files:
+            _flush_one(os.path.join(folder, name))
+        _flush_one(folder)
+    if not os.path.isdir(path):
+        _flush_one(path)
+
+
+def _flush_one(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def cannot_go_on(path: str, error: Exception) -> FailedError:

@@ -52,6 +52,23 @@ def test_a_file_appears_in_the_same_way(tmp_path):
     assert os.listdir(tmp_path) == ["model.txt"]
 
 
+def test_it_is_on_the_disk_before_it_appears(tmp_path, monkeypatch):
+    """After a power failure one that is there is whole, too."""
+    fsync, path, flushed = os.fsync, tmp_path / "step-1", []
+
+    def note(fd):
+        fsync(fd)
+        flushed.append((os.path.basename(os.readlink(f"/proc/self/fd/{fd}")), path.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    write(path, "first")
+    assert flushed == [("file", False), ("step-1", False), (tmp_path.name, True)]
+    flushed.clear()
+    with appearing(path.with_name("model.txt")) as written, open(written, "w") as file:
+        file.write("first")
+    assert [name for name, _ in flushed] == ["model.txt", tmp_path.name]
+
+
 def test_a_state_is_read_back(tmp_path):
     save_state(tmp_path, {"step": 3, "more": [1]})
     assert load_state(tmp_path, ("step",)) == {"format": 1, "step": 3, "more": [1]}
