@@ -177,7 +177,7 @@ def place_of_backup(callbacks: list[Any]) -> tuple[int, int]:
     (0, 0) unless the backup was one of `keep_backups`."""
     for backup in callbacks:
         if is_backup(backup):
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            with contextlib.suppress(FileNotFoundError, LookupError):
                 with open(backup._training_metadata_path, encoding="utf-8") as file:
                     place = json.load(file)
                 return int(place["epoch"]), int(place["batches"])

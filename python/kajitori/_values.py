@@ -119,10 +119,10 @@ def number(of: str, value: Any) -> float:
     """A number, or what a framework has for one."""
     try:
         return float(value)
-    except Exception:
+    except Exception as error:
         shape = getattr(value, "shape", None)
         what = type(value).__name__ + (f" of shape {tuple(shape)}" if shape else "")
-        raise ArgumentError(f"{of}: one number is wanted, not {what}") from None
+        raise ArgumentError(f"{of}: one number is wanted, not {what}") from error
 
 
 def positive(of: str, value: Any) -> int:
