@@ -3,6 +3,7 @@
 
 import math
 
+import optuna
 import pytest
 
 import kajitori
@@ -47,7 +48,6 @@ def test_what_is_no_number_is_a_value():
 
 
 def test_a_trial_of_optuna_gets_its_exception():
-    optuna = pytest.importorskip("optuna")
     study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1.0))
 
     def objective(trial):
